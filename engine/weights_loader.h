@@ -1,0 +1,61 @@
+// Files -> mapped memory -> Weights. Validates every shard's header and every tensor's place, type
+// and shape against what the configuration demands (spec/checkpoint.md section 4).
+#ifndef CAIRN_ENGINE_WEIGHTS_LOADER_H_
+#define CAIRN_ENGINE_WEIGHTS_LOADER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cairn/status.h"
+#include "engine/model_config.h"
+#include "engine/safetensors.h"
+#include "engine/weights.h"
+
+namespace cairn::engine {
+
+struct ExpectedTensor {
+  std::string name;
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  bool required_for_text = true;  // false: vision and draft stages, which text decoding can lack
+};
+
+// Every tensor of a checkpoint with this configuration, released naming.
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+
+// A checkpoint folder's shards, mapped. Owns the memory that Weights point into.
+class Checkpoint {
+ public:
+  // Maps all shards (model.safetensors.index.json, or every *.safetensors without it) and checks
+  // headers. kNotFound, kCorrupt, kIoError; the message names file and tensor.
+  static Result<Checkpoint> open(const std::string& folder);
+
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+  // nullptr if absent. An optional leading "model." in file names is stripped.
+  const TensorEntry* find(const std::string& name) const;
+  std::int64_t total_bytes() const;   // payload of all tensors
+  std::int64_t n_tensors() const;
+
+ private:
+  std::vector<SafetensorsFile> files_;
+};
+
+// Differences between what is there and what is expected, one line each, tensor, expected and
+// found named. Unexpected tensors are reported too.
+std::vector<std::string> check_tensors(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// Binds the text backbone. Fails on the first wrong tensor (kCorrupt, all of them counted in the
+// message). Missing vision or draft tensors are no error.
+Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// SHA-256 (hex) over what decides a KV cache's content: the configuration's text, the tensor
+// directory and sampled payload bytes, the tokenizer, `extra` (numeric class, KV format). Never names
+// of files or folders.
+Result<std::string> model_fingerprint(const std::string& folder, const Checkpoint& checkpoint,
+                                      const std::string& extra);
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_WEIGHTS_LOADER_H_

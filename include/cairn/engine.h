@@ -1,0 +1,102 @@
+// Runtime and Model: the process-wide machinery and one loaded checkpoint.
+//
+// Lifetimes: all classes here are cheap handles on shared state. Destroy in any order; a session
+// keeps its model and store alive, a model keeps its runtime alive.
+// Threads: every function is safe from any thread unless it says otherwise.
+#ifndef CAIRN_ENGINE_H_
+#define CAIRN_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/log.h"
+#include "cairn/message.h"
+#include "cairn/status.h"
+
+namespace cairn {
+
+namespace engine {
+class RuntimeState;
+class LoadedModel;
+}  // namespace engine
+
+struct RuntimeOptions {
+  std::int32_t compute_threads = 0;  // threads for kernels, the strand's own included; 0 = one a core
+  LogSink log;                       // empty = silent
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// Owns the strand on which all models of this runtime compute, and the compute threads.
+class Runtime {
+ public:
+  static Result<Runtime> create(const RuntimeOptions& options = {});
+
+  const std::shared_ptr<engine::RuntimeState>& state() const { return state_; }
+
+ private:
+  explicit Runtime(std::shared_ptr<engine::RuntimeState> state) : state_(std::move(state)) {}
+  std::shared_ptr<engine::RuntimeState> state_;
+};
+
+// Arithmetic of a model, chosen at open (golden/README.md section 2).
+enum class Numerics : std::int32_t {
+  kReference = 0,  // the vendor's rounding points; what the product runs
+  kF32Cache = 1,   // f32 activations, quantised KV cache: a check of the KV formats
+  kF32 = 2,        // f32 throughout, nothing quantised but the weights: a check of the formulas
+};
+
+struct ModelOptions {
+  Numerics numerics = Numerics::kReference;
+  std::int32_t prefill_chunk = 64;  // rows of one prefill step; cancel is checked between steps
+  std::int32_t max_context = 0;     // tokens; 0 = the checkpoint's own limit
+};
+
+struct KvSourceInfo {
+  std::int32_t layer = 0;
+  std::int32_t ratio = 0;               // tokens per entry
+  std::int64_t main_entry_bytes = 0;
+  std::int64_t index_entry_bytes = 0;
+  // (main + index) / ratio, as a fraction of two integers so that nothing is rounded
+  std::int64_t bytes_numerator = 0, bytes_denominator = 1;
+};
+
+struct ModelInfo {
+  std::string architecture;
+  std::int32_t n_layers = 0, n_encoder_layers = 0, vocab_size = 0, max_context = 0;
+  std::int32_t window = 0;
+  std::vector<KvSourceInfo> kv_sources;
+  std::int64_t global_kv_bytes_per_block = 0;  // of 128 tokens
+  double global_kv_bytes_per_token = 0;
+  std::int64_t window_bytes = 0;  // all layers of one sequence
+  std::int64_t weight_bytes = 0;
+  std::string fingerprint;  // hex; two models share KV only if equal
+};
+
+class Model {
+ public:
+  // Opens a checkpoint folder (config.json, *.safetensors, tokenizer.json) by memory map. Blocks.
+  // Fails with kNotFound (missing file), kUnsupported (another architecture, unknown layout),
+  // kCorrupt (a tensor missing, truncated, of wrong type or shape; the message names it).
+  static Result<Model> open(const Runtime& runtime, const std::string& folder,
+                            const ModelOptions& options = {});
+
+  const ModelInfo& info() const;
+
+  // Ordinary text to tokens; spellings of special tokens in it stay text. Never fails.
+  std::vector<TokenId> tokenize(std::string_view text) const;
+  // Tokens to bytes; may end inside a UTF-8 character. Unknown ids give kInvalidArgument.
+  Result<std::string> detokenize(const std::vector<TokenId>& tokens) const;
+
+  const std::shared_ptr<engine::LoadedModel>& state() const { return state_; }
+
+ private:
+  explicit Model(std::shared_ptr<engine::LoadedModel> state) : state_(std::move(state)) {}
+  std::shared_ptr<engine::LoadedModel> state_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_ENGINE_H_
