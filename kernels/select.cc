@@ -1,1 +1,31 @@
-#include "kernels/tensor_view.h"
+#include "kernels/kernels.h"
+
+namespace cairn::kernels {
+
+KernelTable select_kernels() {
+  return {
+      .matmul_fp8_q8 = matmul_fp8_q8_scalar,
+      .matmul_fp4_q8 = matmul_fp4_q8_scalar,
+      .matmul_fp8 = matmul_fp8_scalar,
+      .matmul_fp4 = matmul_fp4_scalar,
+      .matmul_bf16 = matmul_bf16_scalar,
+      .matmul_f32 = matmul_f32_scalar,
+      .rms_norm = rms_norm_scalar,
+      .rope = rope_scalar,
+      .hc_mix = hc_mix_scalar,
+      .hc_collapse = hc_collapse_scalar,
+      .hc_expand = hc_expand_scalar,
+      .sparse_attention = sparse_attention_scalar,
+      .compressor_pool = compressor_pool_scalar,
+      .index_scores = index_scores_scalar,
+      .top_k = top_k_scalar,
+      .candidate_blocks = candidate_blocks_scalar,
+      .route = route_scalar,
+      .swiglu = swiglu_scalar,
+      .engram_hash = engram_hash_scalar,
+      .engram_gather = engram_gather_scalar,
+      .engram_update = engram_update_scalar,
+  };
+}
+
+}  // namespace cairn::kernels

@@ -1,0 +1,132 @@
+// Scalar matrix products. Each output column decodes its weight row once and is then dotted with
+// every activation row, so weights are read once per call. Threads share out output columns.
+#include "kernels/matmul.h"
+
+#include <vector>
+
+#include "kernels/cpu/lane_sum.h"
+#include "kernels/number_formats.h"
+
+namespace cairn::kernels {
+namespace {
+
+constexpr std::int64_t kColumnGrain =
+    16;  // output columns below which a thread is not worth waking
+
+void store(const MatmulOut& out, std::int64_t row, std::int64_t column, float value) {
+  out.y[row * out.y_stride + column] = out.round_bf16 ? round_to_bf16(value) : value;
+}
+
+std::uint8_t fp4_code(const Fp4View& w, std::int64_t row, std::int64_t column) {
+  const std::uint8_t pair = w.codes[row * (w.cols / 2) + column / 2];
+  return static_cast<std::uint8_t>((pair >> (4 * (column & 1))) & 15);
+}
+
+// decode(row, buffer) fills [cols] f32 of one weight row.
+template <class Args, class Decode>
+void matmul_decoded(Context& context, const Args& a, const Decode& decode) {
+  context.parallel_for(a.w.rows, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> weights(static_cast<std::size_t>(a.w.cols));
+    for (std::int64_t column = begin; column < end; ++column) {
+      decode(column, weights.data());
+      for (std::int64_t row = 0; row < a.rows; ++row) {
+        store(a.out, row, column, dot_f32(a.x + row * a.x_stride, weights.data(), a.w.cols));
+      }
+    }
+  });
+}
+
+// One 32-block of codes against one of weights: exact in f64, rounded once to f32.
+float exact_block_dot(const double* a, const double* w) {
+  double sum = 0;
+  for (int k = 0; k < 32; ++k) sum += a[k] * w[k];
+  return static_cast<float>(sum);
+}
+
+// decode(row, buffer) fills [cols] f64 of unscaled weight codes; scale(row, block) is the block's.
+template <class Args, class Decode, class Scale>
+void matmul_q8(Context& context, const Args& a, const Decode& decode, const Scale& scale) {
+  const std::int64_t n_blocks = a.w.cols / 32;
+  std::vector<double> x(static_cast<std::size_t>(a.rows * a.w.cols));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(e4m3_to_f32(a.x.codes[i]));
+  context.parallel_for(a.w.rows, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<double> weights(static_cast<std::size_t>(a.w.cols));
+    for (std::int64_t column = begin; column < end; ++column) {
+      decode(column, weights.data());
+      for (std::int64_t row = 0; row < a.rows; ++row) {
+        float sum = 0;
+        for (std::int64_t block = 0; block < n_blocks; ++block) {
+          const float dot =
+              exact_block_dot(x.data() + row * a.w.cols + 32 * block, weights.data() + 32 * block);
+          sum += dot * (e8m0_to_f32(a.x.scales[row * n_blocks + block]) * scale(column, block));
+        }
+        store(a.out, row, column, sum);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void matmul_fp8_q8_scalar(Context& context, const MatmulFp8Q8Args& a) {
+  matmul_q8(
+      context, a,
+      [&](std::int64_t row, double* weights) {
+        for (std::int64_t k = 0; k < a.w.cols; ++k) {
+          weights[k] = static_cast<double>(e4m3_to_f32(a.w.codes[row * a.w.cols + k]));
+        }
+      },
+      [&](std::int64_t row, std::int64_t block) {
+        return e8m0_to_f32(a.w.scales[(row / 32) * (a.w.cols / 32) + block]);
+      });
+}
+
+void matmul_fp4_q8_scalar(Context& context, const MatmulFp4Q8Args& a) {
+  matmul_q8(
+      context, a,
+      [&](std::int64_t row, double* weights) {
+        for (std::int64_t k = 0; k < a.w.cols; ++k) {
+          weights[k] = static_cast<double>(e2m1_to_f32(fp4_code(a.w, row, k)));
+        }
+      },
+      [&](std::int64_t row, std::int64_t block) {
+        return e8m0_to_f32(a.w.scales[row * (a.w.cols / 32) + block]);
+      });
+}
+
+void matmul_fp8_scalar(Context& context, const MatmulFp8Args& a) {
+  matmul_decoded(context, a, [&](std::int64_t row, float* weights) {
+    for (std::int64_t k = 0; k < a.w.cols; ++k) {
+      weights[k] = e4m3_to_f32(a.w.codes[row * a.w.cols + k]) *
+                   e8m0_to_f32(a.w.scales[(row / 32) * (a.w.cols / 32) + k / 32]);
+    }
+  });
+}
+
+void matmul_fp4_scalar(Context& context, const MatmulFp4Args& a) {
+  matmul_decoded(context, a, [&](std::int64_t row, float* weights) {
+    for (std::int64_t k = 0; k < a.w.cols; ++k) {
+      weights[k] = e2m1_to_f32(fp4_code(a.w, row, k)) *
+                   e8m0_to_f32(a.w.scales[row * (a.w.cols / 32) + k / 32]);
+    }
+  });
+}
+
+void matmul_bf16_scalar(Context& context, const MatmulBf16Args& a) {
+  matmul_decoded(context, a, [&](std::int64_t row, float* weights) {
+    for (std::int64_t k = 0; k < a.w.cols; ++k) weights[k] = to_f32(a.w.data[row * a.w.cols + k]);
+  });
+}
+
+void matmul_f32_scalar(Context& context, const MatmulF32Args& a) {
+  context.parallel_for(a.w.rows, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t column = begin; column < end; ++column) {
+      for (std::int64_t row = 0; row < a.rows; ++row) {
+        store(a.out, row, column,
+              dot_f32(a.x + row * a.x_stride, a.w.data + column * a.w.cols, a.w.cols));
+      }
+    }
+  });
+}
+
+}  // namespace cairn::kernels

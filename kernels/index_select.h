@@ -1,0 +1,51 @@
+// Scores of compressed entries, the choice of the best, and the block pool of the decoder half
+// (spec/architecture.md sections 8.3 to 8.5). Ties go to the higher score first, then the lower
+// position.
+#ifndef CAIRN_KERNELS_INDEX_SELECT_H_
+#define CAIRN_KERNELS_INDEX_SELECT_H_
+
+#include <cstdint>
+
+#include "kernels/context.h"
+#include "kernels/sparse_attention.h"
+
+namespace cairn::kernels {
+
+// score[j] = sum_h relu(q_h . k_j) * w_h for j < n_visible; with round_bf16 the dot product, the
+// weighted term and the sum are each rounded to bf16 as in the reference.
+struct IndexScoresArgs {
+  const float* q = nullptr;  // [n_heads, dim], one query, already quantised and dequantised
+  const float* w = nullptr;  // [n_heads]
+  std::int64_t n_heads = 0, dim = 0;
+  KvRows keys;  // [n_visible, row_bytes]
+  std::int64_t n_visible = 0;
+  float* scores = nullptr;  // [n_visible]
+  bool round_bf16 = false;
+};
+using IndexScoresFn = void(Context&, const IndexScoresArgs&);
+
+// The k best of scores[0..n), ascending by position, padded with -1. Entries of -infinity are never
+// chosen.
+struct TopKArgs {
+  const float* scores = nullptr;
+  std::int64_t n = 0, k = 0;
+  std::int32_t* out = nullptr;  // [k]
+};
+using TopKFn = void(Context&, const TopKArgs&);
+
+// Which blocks of `block_size` consecutive entries stay in the pool: the `top_blocks` with the
+// highest best score, the block of the newest entry always among them. kept: [ceil(n/block_size)].
+struct CandidateBlocksArgs {
+  const float* scores = nullptr;  // [n], all visible
+  std::int64_t n = 0, block_size = 0, top_blocks = 0;
+  std::uint8_t* kept = nullptr;
+};
+using CandidateBlocksFn = void(Context&, const CandidateBlocksArgs&);
+
+IndexScoresFn index_scores_scalar;
+TopKFn top_k_scalar;
+CandidateBlocksFn candidate_blocks_scalar;
+
+}  // namespace cairn::kernels
+
+#endif  // CAIRN_KERNELS_INDEX_SELECT_H_

@@ -1,0 +1,88 @@
+// y = W x for every weight format of the family (spec/architecture.md section 3.5).
+//
+// Row invariance: y[t] depends on x[t] and W only, and every sum over K has one fixed order:
+//  * quantised activations: the dot product of one 32-block of codes is an exact integer multiple
+//  of
+//    a power of two (at most 41 bits), rounded once to f32, times the two block scales, added to an
+//    f32 accumulator in ascending block order. It is free of order inside the block, so every
+//    instruction set can give the same bits.
+//  * everything else: eight f32 lanes, lane l summing k = l, l+8, l+16, ... in ascending order,
+//  then
+//    ((0+4)+(2+6)) + ((1+5)+(3+7)). K not a multiple of 8 is padded with zeros.
+#ifndef CAIRN_KERNELS_MATMUL_H_
+#define CAIRN_KERNELS_MATMUL_H_
+
+#include <cstdint>
+
+#include "kernels/context.h"
+#include "kernels/tensor_view.h"
+
+namespace cairn::kernels {
+
+// Activations after Q8: what FP8 and FP4 products in reference arithmetic take.
+struct Q8Rows {
+  const std::uint8_t* codes = nullptr;   // [rows, cols] E4M3
+  const std::uint8_t* scales = nullptr;  // [rows, cols/32] E8M0
+};
+
+struct MatmulOut {
+  float* y = nullptr;         // [rows, W.rows], row stride y_stride
+  std::int64_t y_stride = 0;  // elements
+  bool round_bf16 = false;    // round each result once to bf16
+};
+
+struct MatmulFp8Q8Args {
+  Q8Rows x;
+  std::int64_t rows = 0;
+  Fp8View w;
+  MatmulOut out;
+};
+struct MatmulFp4Q8Args {
+  Q8Rows x;
+  std::int64_t rows = 0;
+  Fp4View w;
+  MatmulOut out;
+};
+// Unquantised activations: x is [rows, W.cols], row stride x_stride elements.
+struct MatmulFp8Args {
+  const float* x = nullptr;
+  std::int64_t rows = 0, x_stride = 0;
+  Fp8View w;
+  MatmulOut out;
+};
+struct MatmulFp4Args {
+  const float* x = nullptr;
+  std::int64_t rows = 0, x_stride = 0;
+  Fp4View w;
+  MatmulOut out;
+};
+struct MatmulBf16Args {
+  const float* x = nullptr;
+  std::int64_t rows = 0, x_stride = 0;
+  Bf16View w;
+  MatmulOut out;
+};
+struct MatmulF32Args {
+  const float* x = nullptr;
+  std::int64_t rows = 0, x_stride = 0;
+  F32View w;
+  MatmulOut out;
+};
+
+using MatmulFp8Q8Fn = void(Context&, const MatmulFp8Q8Args&);
+using MatmulFp4Q8Fn = void(Context&, const MatmulFp4Q8Args&);
+using MatmulFp8Fn = void(Context&, const MatmulFp8Args&);
+using MatmulFp4Fn = void(Context&, const MatmulFp4Args&);
+using MatmulBf16Fn = void(Context&, const MatmulBf16Args&);
+using MatmulF32Fn = void(Context&, const MatmulF32Args&);
+
+MatmulFp8Q8Fn matmul_fp8_q8_scalar;
+MatmulFp4Q8Fn matmul_fp4_q8_scalar;
+MatmulFp8Fn matmul_fp8_scalar;
+MatmulFp4Fn matmul_fp4_scalar;
+MatmulBf16Fn matmul_bf16_scalar;
+MatmulF32Fn matmul_f32_scalar;
+
+}  // namespace cairn::kernels
+
+#endif  // CAIRN_KERNELS_MATMUL_H_
