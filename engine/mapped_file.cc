@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 
@@ -78,13 +79,14 @@ void MappedFile::unmap() {
   if (begin_ != nullptr) ::munmap(const_cast<std::byte*>(begin_), n_bytes_);
 }
 
-void MappedFile::prefetch(std::span<const std::byte> part) const {
+void prefetch(std::span<const std::byte> part) {
   if (part.empty()) return;
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto first = static_cast<std::size_t>(part.data() - begin_) / page * page;
-  const auto end = static_cast<std::size_t>(part.data() - begin_) + part.size();
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
+  const std::uintptr_t offset = begin % page;
   // Advice only: nothing depends on its success.
-  (void)::madvise(const_cast<std::byte*>(begin_) + first, end - first, MADV_WILLNEED);
+  (void)::madvise(const_cast<std::byte*>(part.data()) - offset, part.size() + offset,
+                  MADV_WILLNEED);
 }
 
 }  // namespace cairn::engine

@@ -31,9 +31,6 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {begin_, n_bytes_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(begin_), n_bytes_}; }
 
-  // Asks the system to read the pages of `part`, a part of bytes(), without waiting for them.
-  void prefetch(std::span<const std::byte> part) const;
-
  private:
   void unmap();
 
@@ -41,6 +38,9 @@ class MappedFile {
   const std::byte* begin_ = nullptr;  // null for an empty file
   std::size_t n_bytes_ = 0;
 };
+
+// Asks the system to read the pages of `part`, bytes of some mapped file, without waiting for them.
+void prefetch(std::span<const std::byte> part);
 
 }  // namespace cairn::engine
 
