@@ -1,0 +1,40 @@
+// The command-line program. Uses the public API only; prints results to stdout, errors to stderr.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "bindings/cli/commands.h"
+#include "cairn/version.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("Runs DeepSeek-V4.1-Flash models with durable sessions.", "cairn");
+  app.set_version_flag("--version", cairn::version());
+  app.require_subcommand(1);
+  int exit_code = cairn::cli::kExitFine;
+  cairn::cli::add_info_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    // Help and version arrive here too, with exit code 0.
+    return app.exit(e) == 0 ? cairn::cli::kExitFine : cairn::cli::kExitNoAnswer;
+  }
+  if (std::fflush(stdout) != 0) {
+    std::perror("cairn: stdout");
+    return cairn::cli::kExitNoAnswer;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "cairn: %s\n", e.what());
+    return cairn::cli::kExitNoAnswer;
+  }
+}
