@@ -1,0 +1,106 @@
+#include "bindings/c/boundary.h"
+
+#include <utf8proc.h>
+
+namespace cairn::c_api {
+namespace {
+
+// Offset of the first byte that does not begin a UTF-8 character, or the size if all do.
+std::size_t valid_utf8_prefix(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  std::size_t offset = 0;
+  while (offset < text.size()) {
+    utf8proc_int32_t code_point = 0;
+    const utf8proc_ssize_t n_bytes = utf8proc_iterate(
+        bytes + offset, static_cast<utf8proc_ssize_t>(text.size() - offset), &code_point);
+    if (n_bytes < 0) return offset;
+    offset += static_cast<std::size_t>(n_bytes);
+  }
+  return offset;
+}
+
+Result<std::string_view> bytes_argument(const char* bytes, std::size_t length,
+                                        std::string_view name) {
+  if (bytes == nullptr) {
+    if (length == 0 || length == CAIRN_CSTRING) return std::string_view();
+    return invalid_argument(std::string(name) + ": NULL with a length of " +
+                            std::to_string(length));
+  }
+  return std::string_view(bytes, length == CAIRN_CSTRING ? std::strlen(bytes) : length);
+}
+
+}  // namespace
+
+cairn_code report(const Status& status, cairn_error** error) noexcept {
+  if (error != nullptr) {
+    *error = status.ok() ? nullptr : new (std::nothrow) cairn_error{status};
+  }
+  return static_cast<cairn_code>(status.code());
+}
+
+// Called inside a catch block. Making the Status may itself run out of memory; then there is a code
+// and no error object.
+cairn_code report_exception(cairn_error** error) noexcept {
+  if (error != nullptr) *error = nullptr;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    try {
+      return report(Status(StatusCode::kOutOfMemory, "the host is out of memory"), error);
+    } catch (...) {
+      return CAIRN_OUT_OF_MEMORY;
+    }
+  } catch (const std::exception& e) {
+    try {
+      return report(internal_error(std::string("unexpected exception: ") + e.what()), error);
+    } catch (...) {
+      return CAIRN_INTERNAL;
+    }
+  } catch (...) {
+    return CAIRN_INTERNAL;
+  }
+}
+
+Status required(const void* pointer, std::string_view name) {
+  if (pointer != nullptr) return {};
+  return invalid_argument(std::string(name) + ": NULL is not allowed");
+}
+
+Result<std::string_view> text_argument(const char* text, std::size_t length,
+                                       std::string_view name) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_argument(text, length, name));
+  const std::size_t valid = valid_utf8_prefix(bytes);
+  if (valid == bytes.size()) return bytes;
+  return invalid_argument(std::string(name) + ": not UTF-8 at byte " + std::to_string(valid));
+}
+
+Result<std::string> path_argument(const char* path, std::size_t length, std::string_view name) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_argument(path, length, name));
+  if (bytes.empty()) return invalid_argument(std::string(name) + ": empty file name");
+  if (bytes.find('\0') != std::string_view::npos) {
+    return invalid_argument(std::string(name) + ": zero byte in a file name");
+  }
+  return std::string(bytes);
+}
+
+Status check_struct_size(std::size_t given, std::string_view name) {
+  if (given >= sizeof(std::size_t) && given <= kMaxStructBytes) return {};
+  return invalid_argument(std::string(name) + ".struct_size is " + std::to_string(given),
+                          "set it to sizeof the struct, or use the INIT macro");
+}
+
+Status check_unknown_tail(const void* given, std::size_t known_bytes, std::size_t given_bytes,
+                          std::string_view name) {
+  if (given_bytes <= known_bytes) return {};
+  const auto* begin = static_cast<const unsigned char*>(given) + known_bytes;
+  const auto* end = static_cast<const unsigned char*>(given) + given_bytes;
+  const auto* set = std::find_if(begin, end, [](unsigned char byte) { return byte != 0; });
+  if (set == end) return {};
+  return {StatusCode::kUnsupported,
+          std::string(name) + ": the field at byte " +
+              std::to_string(set - static_cast<const unsigned char*>(given)) +
+              " is set, but this library knows " + std::to_string(known_bytes) + " bytes",
+          "leave the field zero or use a newer libcairn"};
+}
+
+}  // namespace cairn::c_api

@@ -1,0 +1,669 @@
+/* Cairn: an embeddable engine for models of the DeepSeek-V4.1-Flash family with durable agent
+ * sessions. This header is the manual of the C API; it is strict C99 and also C++.
+ *
+ * WHAT A PROGRAM DOES
+ *
+ *   cairn_runtime_create          threads and the log sink
+ *   cairn_model_open              a checkpoint folder
+ *   cairn_store_open              a directory that keeps sessions
+ *   cairn_session_open_or_create  a conversation with a name
+ *   cairn_session_append_user     what the user said, synced to disk when the call returns
+ *   cairn_session_start_turn      the model answers
+ *   cairn_turn_next               events, pulled one after the other until CAIRN_EVENT_TURN_END
+ *
+ *   A process that dies at any instant is continued by opening the same session again. If
+ *   cairn_session_get_info then says `turn_open`, cairn_session_resume_turn goes on with the answer
+ *   where it stood. examples/hello.c and examples/tool_loop.c are complete programs.
+ *
+ * LIFETIMES
+ *
+ *   cairn_runtime <--- cairn_model <---.
+ *         ^                            |--- cairn_session <--- cairn_turn
+ *         '------------ cairn_store <--'
+ *
+ *   An arrow reads "keeps alive": handles may be destroyed in any order and from any thread. A
+ *   session stays open, and its store stays locked, until the last handle that keeps it alive is
+ *   destroyed. Events, errors, lists and buffers stand alone: they outlive what made them.
+ *
+ * CONVENTIONS
+ *
+ *   Handles. Opaque. Each kind has one destroy function; it takes the address of the handle,
+ *     accepts NULL and a NULL handle, and sets the handle to NULL.
+ *   Codes and errors. A function that can fail returns a cairn_code and takes `cairn_error** error`
+ *     last. If `error` is not NULL, *error is set on every return: to NULL on success, to an error
+ *     that the caller owns on failure. What it held before is not looked at. There is no "last
+ *     error" anywhere else. If memory is too short for an error object, the code comes without one.
+ *     Any such function may return CAIRN_INVALID_ARGUMENT (a NULL that is not allowed, text that is
+ *     not UTF-8, a bad option), CAIRN_OUT_OF_MEMORY and CAIRN_INTERNAL; the codes listed with a
+ *     function are the other ones. New versions may add codes.
+ *   Out parameters are written on every return; on failure a handle is NULL. They must not be NULL
+ *     unless the function says so.
+ *   After a failure every object involved is as it was before the call and stays usable, unless the
+ *     function says otherwise.
+ *   Option structs begin with `struct_size`, are passed by pointer, and are read only during the
+ *     call. NULL, and zero in any field, mean the default. Initialise them with CAIRN_..._INIT,
+ *     with cairn_..._options_init, or as zero bytes with struct_size set. They grow at the end
+ *     only. A caller newer than the library gets CAIRN_UNSUPPORTED if it sets a field that the
+ *     library lacks.
+ *   Result structs also begin with `struct_size`, set by the caller; at most that many bytes are
+ *     written, and fields that the library lacks become zero.
+ *   Text in is a pointer and a length in bytes, UTF-8, copied; a length of CAIRN_CSTRING means
+ *     "up to the terminating zero". A NULL pointer is empty text. File names are the exception to
+ *     UTF-8: any bytes but zero.
+ *   Text out ends with a zero that its length does not count, and is borrowed: it stays valid until
+ *     the object it came from is destroyed, never shorter.
+ *   The library never ends the process, never prints, installs no signal handlers, opens no ports
+ *     and has no state outside its handles. Two runtimes in one process do not know each other.
+ *
+ * THREADS
+ *
+ *   Runtime, model, store: any thread, concurrently.
+ *   Session: any thread; calls are serialised, and while a turn runs appends give CAIRN_BUSY.
+ *   Turn: one reader at a time; cairn_turn_cancel and cairn_turn_wake_fd from any thread.
+ *   Events, errors, lists, buffers: may move between threads; reading them is safe from many.
+ *   No handle may be used while another thread destroys it. Nothing may be used after fork() in the
+ *   child, except to call exec or _exit.
+ *
+ *   A parameter that points to const means that concurrent calls on that object are fine.
+ *
+ * STABILITY
+ *
+ *   Functions, constants and struct fields are only added. The soname is libcairn.so.1. All of this
+ *   file is since version 0.1. Until version 1.0 a change that breaks callers remains possible; it
+ *   then changes CAIRN_ABI_VERSION and is listed in CHANGELOG.md.
+ */
+#ifndef CAIRN_CAIRN_H_
+#define CAIRN_CAIRN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define CAIRN_API __attribute__((visibility("default")))
+#else
+#define CAIRN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version -------------------------------------------------------------------------------- */
+
+/* Of this header. Also defined by the C++ headers, with the same values. */
+#ifndef CAIRN_VERSION_MAJOR
+#define CAIRN_VERSION_MAJOR 0
+#define CAIRN_VERSION_MINOR 1
+#define CAIRN_VERSION_PATCH 0
+#endif
+/* Rises when functions or fields are added. */
+#define CAIRN_ABI_VERSION 1
+
+/* The version of the running library, as "0.1.0". Static. Any thread. Does not block. Since 0.1. */
+CAIRN_API const char* cairn_version(void);
+
+/* CAIRN_ABI_VERSION of the running library. A binding written for a higher number should refuse to
+ * start. Any thread. Does not block. Since 0.1. */
+CAIRN_API int32_t cairn_abi_version(void);
+
+/* 1 if the running library has the named feature, 0 if not or if `name` is unknown or NULL. Names:
+ * "persistence" (sessions survive the process), "exact_restore", "bounded_restore", "tools",
+ * "thinking", "cuda". Any thread. Does not block. Since 0.1. */
+CAIRN_API int32_t cairn_has_feature(const char* name);
+
+/* ---- Codes and errors ----------------------------------------------------------------------- */
+
+typedef int32_t cairn_code;
+enum {
+  CAIRN_OK = 0,
+  CAIRN_INVALID_ARGUMENT = 1, /* the caller's mistake; trying again does not help */
+  CAIRN_NOT_FOUND = 2,        /* no such file, session, turn */
+  CAIRN_UNSUPPORTED = 3,      /* valid, but this library does not handle it */
+  CAIRN_CORRUPT = 4,          /* stored data or a checkpoint is damaged or malformed */
+  CAIRN_MODEL_MISMATCH = 5,   /* the session was made by another model */
+  CAIRN_BUSY = 6,             /* another owner or writer holds the object; try later */
+  CAIRN_CANCELLED = 7,
+  CAIRN_OUT_OF_MEMORY = 8,
+  CAIRN_OUT_OF_DISK = 9,
+  CAIRN_IO_ERROR = 10,
+  CAIRN_TIMEOUT = 11,      /* nothing happened in the given time; the object is still usable */
+  CAIRN_CONTEXT_FULL = 12, /* the prompt or the answer does not fit the model's context */
+  CAIRN_INTERNAL = 13,     /* a defect of this library */
+  CAIRN_ALREADY_EXISTS = 14
+};
+
+/* Length of a text argument that ends with a zero byte. */
+#define CAIRN_CSTRING ((size_t)-1)
+
+typedef struct cairn_error cairn_error;
+
+/* The code as an upper-case word, "NOT_FOUND"; "UNKNOWN" for other numbers. Static. Any thread.
+ * Does not block. Since 0.1. */
+CAIRN_API const char* cairn_code_name(cairn_code code);
+
+/* The parts of an error. `message` says what was attempted, on what, and what was found; `hint`
+ * says what to do about it and may be "". Borrowed until the error is destroyed. A NULL error has
+ * CAIRN_OK, "OK" and "". Any thread. Do not block. Since 0.1. */
+CAIRN_API cairn_code cairn_error_code(const cairn_error* error);
+CAIRN_API const char* cairn_error_name(const cairn_error* error);
+CAIRN_API const char* cairn_error_message(const cairn_error* error);
+CAIRN_API const char* cairn_error_hint(const cairn_error* error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_error_destroy(cairn_error** error);
+
+/* ---- Owned results -------------------------------------------------------------------------- */
+
+typedef struct cairn_buffer cairn_buffer;
+
+/* The bytes of a buffer, followed by a zero; their count in *n_bytes unless that is NULL. Borrowed
+ * until the buffer is destroyed. A NULL buffer is empty. Any thread. Does not block. Since 0.1. */
+CAIRN_API const char* cairn_buffer_bytes(const cairn_buffer* buffer, size_t* n_bytes);
+
+/* Since 0.1. */
+CAIRN_API void cairn_buffer_destroy(cairn_buffer** buffer);
+
+typedef struct cairn_token_list cairn_token_list;
+
+/* The token ids of a list; their count in *n_tokens unless that is NULL. Borrowed until the list is
+ * destroyed; NULL if there are none. Any thread. Does not block. Since 0.1. */
+CAIRN_API const int32_t* cairn_token_list_ids(const cairn_token_list* list, size_t* n_tokens);
+
+/* Since 0.1. */
+CAIRN_API void cairn_token_list_destroy(cairn_token_list** list);
+
+/* ---- Runtime -------------------------------------------------------------------------------- */
+
+typedef struct cairn_runtime cairn_runtime;
+
+enum {
+  CAIRN_LOG_DEFAULT = 0, /* as CAIRN_LOG_INFO */
+  CAIRN_LOG_TRACE = 1,
+  CAIRN_LOG_DEBUG = 2,
+  CAIRN_LOG_INFO = 3,
+  CAIRN_LOG_WARN = 4,
+  CAIRN_LOG_ERROR = 5
+};
+
+/* One line of the log, without a newline. `text` is borrowed for the call and does not end with a
+ * zero. Called from any thread, one call at a time. Must not call any function of this library. */
+typedef void (*cairn_log_fn)(void* user, int32_t level, const char* text, size_t n_bytes);
+/* Called once when the library will not use `user` again. Must not call this library either. */
+typedef void (*cairn_finalize_fn)(void* user);
+
+typedef struct cairn_runtime_options {
+  size_t struct_size;
+  int32_t compute_threads;        /* threads that compute; 0 = one a core */
+  int32_t log_level;              /* CAIRN_LOG_...: the least level that is logged */
+  cairn_log_fn log;               /* NULL = silent */
+  void* log_user;                 /* passed to `log` and `log_finalize` */
+  cairn_finalize_fn log_finalize; /* may be NULL */
+} cairn_runtime_options;
+#define CAIRN_RUNTIME_OPTIONS_INIT \
+  { sizeof(cairn_runtime_options), 0, 0, NULL, NULL, NULL }
+
+/* Sets every field to its default. NULL is ignored. The same holds for the other _options_init
+ * functions. Since 0.1. */
+CAIRN_API void cairn_runtime_options_init(cairn_runtime_options* options);
+
+/* Starts the threads on which the models of this runtime compute. The caller owns *runtime.
+ * On success the library owns `log_user`: `log_finalize` is called exactly once, when the runtime
+ * and all that keeps it alive are destroyed, on the thread that destroys the last of them. On
+ * failure it is not called and `log_user` stays the caller's.
+ * Any thread. Does not block. Codes: UNSUPPORTED. Since 0.1. */
+CAIRN_API cairn_code cairn_runtime_create(const cairn_runtime_options* options,
+                                          cairn_runtime** runtime, cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_runtime_destroy(cairn_runtime** runtime);
+
+/* ---- Model ---------------------------------------------------------------------------------- */
+
+typedef struct cairn_model cairn_model;
+
+enum {
+  CAIRN_NUMERICS_REFERENCE = 0, /* the vendor's rounding points: the default */
+  CAIRN_NUMERICS_F32_CACHE = 1, /* f32 activations, quantised cache: for checks */
+  CAIRN_NUMERICS_F32 = 2        /* f32 throughout: for checks */
+};
+
+typedef struct cairn_model_options {
+  size_t struct_size;
+  int32_t numerics;      /* CAIRN_NUMERICS_... */
+  int32_t prefill_chunk; /* tokens of one prefill step, after which cancel is seen; 0 = 64 */
+  int32_t max_context;   /* tokens; 0 = the checkpoint's own limit */
+  int32_t reserved;      /* 0 */
+} cairn_model_options;
+#define CAIRN_MODEL_OPTIONS_INIT \
+  { sizeof(cairn_model_options), 0, 0, 0, 0 }
+
+/* Since 0.1. */
+CAIRN_API void cairn_model_options_init(cairn_model_options* options);
+
+typedef struct cairn_model_info {
+  size_t struct_size;
+  const char* architecture; /* borrowed until the model is destroyed */
+  const char* fingerprint;  /* hex; sessions restore only under the model they were made with */
+  int32_t n_layers;
+  int32_t n_encoder_layers;
+  int32_t vocab_size;
+  int32_t max_context; /* tokens */
+  int32_t window;      /* tokens of sliding-window attention */
+  int32_t reserved;
+  int64_t weight_bytes;
+  int64_t window_bytes;              /* of one sequence, all layers */
+  int64_t global_kv_bytes_per_block; /* of 128 tokens, all layers */
+  double global_kv_bytes_per_token;
+} cairn_model_info;
+#define CAIRN_MODEL_INFO_INIT \
+  { sizeof(cairn_model_info), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Opens a checkpoint folder (config.json, *.safetensors, tokenizer.json) by memory map. The caller
+ * owns *model. The files must not change while the model lives.
+ * Any thread. Blocks: reads the folder. Codes: NOT_FOUND (a file is missing), UNSUPPORTED (another
+ * architecture, an option the library lacks), CORRUPT (a tensor is missing, truncated or of the
+ * wrong shape; the message names it), IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_model_open(const cairn_runtime* runtime, const char* folder,
+                                      size_t folder_length, const cairn_model_options* options,
+                                      cairn_model** model, cairn_error** error);
+
+/* Fills *info. Any thread. Does not block. Since 0.1. */
+CAIRN_API cairn_code cairn_model_get_info(const cairn_model* model, cairn_model_info* info,
+                                          cairn_error** error);
+
+/* Ordinary text to tokens; spellings of special tokens in it stay text. The caller owns *tokens.
+ * Any thread. Does not block. Since 0.1. */
+CAIRN_API cairn_code cairn_model_tokenize(const cairn_model* model, const char* text,
+                                          size_t text_length, cairn_token_list** tokens,
+                                          cairn_error** error);
+
+/* Tokens to bytes, which may begin or end inside a UTF-8 character. The caller owns *bytes.
+ * Any thread. Does not block. Fails with INVALID_ARGUMENT on an unknown id. Since 0.1. */
+CAIRN_API cairn_code cairn_model_detokenize(const cairn_model* model, const int32_t* tokens,
+                                            size_t n_tokens, cairn_buffer** bytes,
+                                            cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_model_destroy(cairn_model** model);
+
+/* ---- Store ---------------------------------------------------------------------------------- */
+
+typedef struct cairn_store cairn_store;
+typedef struct cairn_session_list cairn_session_list;
+
+typedef struct cairn_store_options {
+  size_t struct_size;
+  int32_t must_exist; /* 0 = create the directory if it is missing */
+  int32_t reserved;   /* 0 */
+} cairn_store_options;
+#define CAIRN_STORE_OPTIONS_INIT \
+  { sizeof(cairn_store_options), 0, 0 }
+
+/* Since 0.1. */
+CAIRN_API void cairn_store_options_init(cairn_store_options* options);
+
+typedef struct cairn_store_stats {
+  size_t struct_size;
+  int64_t bytes_on_disk; /* allocated blocks of every file of the store */
+  int64_t n_sessions;
+  int64_t n_blocks; /* KV blocks of 128 tokens */
+  int64_t n_tails;  /* exact states of session heads */
+} cairn_store_stats;
+#define CAIRN_STORE_STATS_INIT \
+  { sizeof(cairn_store_stats), 0, 0, 0, 0 }
+
+typedef struct cairn_session_info {
+  size_t struct_size;
+  const char* id;                /* 32 hex digits; borrowed from the session or the list */
+  const char* name;              /* borrowed likewise */
+  const char* model_fingerprint; /* borrowed likewise */
+  int64_t created_ms;            /* Unix time */
+  int64_t used_ms;               /* Unix time */
+  int64_t n_events;              /* entries of the log */
+  int64_t n_tokens;              /* at the head, as of the last commit */
+  int32_t turn_open;             /* 1 if the last turn was interrupted: resume it */
+  int32_t reserved;
+} cairn_session_info;
+#define CAIRN_SESSION_INFO_INIT \
+  { sizeof(cairn_session_info), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0 }
+
+/* Opens a directory that keeps sessions. One process owns it at a time. The caller owns *store.
+ * Any thread. Blocks: disk. Codes: BUSY (the message has the owner's process id), NOT_FOUND,
+ * CORRUPT, UNSUPPORTED (made by a newer version), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_open(const cairn_runtime* runtime, const char* directory,
+                                      size_t directory_length, const cairn_store_options* options,
+                                      cairn_store** store, cairn_error** error);
+
+/* The sessions of the store, newest use first, as of this call. Needs no model. The caller owns
+ * *list. Any thread. Blocks: disk. Codes: CORRUPT, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_list(const cairn_store* store, cairn_session_list** list,
+                                      cairn_error** error);
+
+/* Fills *stats. Any thread. Blocks: disk. Codes: IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_get_stats(const cairn_store* store, cairn_store_stats* stats,
+                                           cairn_error** error);
+
+/* Removes a session. Any thread. Blocks: disk. Codes: NOT_FOUND, BUSY (it is open), IO_ERROR.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_store_remove(cairn_store* store, const char* name, size_t name_length,
+                                        cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_store_destroy(cairn_store** store);
+
+/* The number of sessions in a list; 0 for NULL. Any thread. Does not block. Since 0.1. */
+CAIRN_API size_t cairn_session_list_size(const cairn_session_list* list);
+
+/* Fills *info; its strings are borrowed from the list. Any thread. Does not block. Fails with
+ * INVALID_ARGUMENT if `index` is not below the size. Since 0.1. */
+CAIRN_API cairn_code cairn_session_list_get(const cairn_session_list* list, size_t index,
+                                            cairn_session_info* info, cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_session_list_destroy(cairn_session_list** list);
+
+/* ---- Session -------------------------------------------------------------------------------- */
+
+typedef struct cairn_session cairn_session;
+typedef struct cairn_turn cairn_turn;
+typedef struct cairn_message_list cairn_message_list;
+
+enum {
+  CAIRN_RESTORE_EXACT = 0,  /* results equal an uninterrupted run bit for bit: the default */
+  CAIRN_RESTORE_BOUNDED = 1 /* may replay one window only: faster, approximate, reported */
+};
+
+typedef struct cairn_session_options {
+  size_t struct_size;
+  int32_t restore;  /* CAIRN_RESTORE_... */
+  int32_t thinking; /* 0 = chat prompts, 1 = the model reasons before it answers */
+  int32_t effort;   /* 1..100, with thinking only; 0 = 75 */
+  int32_t reserved; /* 0 */
+} cairn_session_options;
+#define CAIRN_SESSION_OPTIONS_INIT \
+  { sizeof(cairn_session_options), 0, 0, 0, 0 }
+
+/* Since 0.1. */
+CAIRN_API void cairn_session_options_init(cairn_session_options* options);
+
+/* How a turn chooses tokens and when it ends. Zero is the default in every field, which is why
+ * greedy decoding is a field of its own: temperature 0 means "not given". */
+typedef struct cairn_turn_options {
+  size_t struct_size;
+  uint64_t seed;            /* the draw depends on (seed, position) only; 0 is a seed like others */
+  int32_t max_tokens;       /* of this turn; 0 = 4096 */
+  int32_t greedy;           /* 1 = always the most likely token; temperature, top_* are not used */
+  float temperature;        /* 0 = 1.0; values near 0 approach greedy */
+  float top_p;              /* keep the smallest set with this mass; 0 = 0.95, 1 = all */
+  float min_p;              /* drop tokens below min_p times the most likely one; 0 = none */
+  float repetition_penalty; /* 0 = 1.0, which is none */
+  float frequency_penalty;  /* subtracted once per earlier occurrence */
+  float presence_penalty;   /* subtracted once if the token occurred */
+  int32_t top_k;            /* keep the k most likely; 0 = all */
+  int32_t penalty_window;   /* how many of the latest tokens the penalties look at; 0 = 256 */
+} cairn_turn_options;
+#define CAIRN_TURN_OPTIONS_INIT \
+  { sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Since 0.1. */
+CAIRN_API void cairn_turn_options_init(cairn_turn_options* options);
+
+/* Makes a session. `name` is 1 to 200 bytes and unique in the store. The caller owns *session.
+ * Any thread. Blocks: disk. Codes: ALREADY_EXISTS, UNSUPPORTED, OUT_OF_DISK, IO_ERROR.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_session_create(const cairn_model* model, const cairn_store* store,
+                                          const char* name, size_t name_length,
+                                          const cairn_session_options* options,
+                                          cairn_session** session, cairn_error** error);
+
+/* Opens a session of the store. The caller owns *session.
+ * Any thread. Blocks: disk. Codes: NOT_FOUND, MODEL_MISMATCH, BUSY (open elsewhere in this
+ * process), CORRUPT, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_session_open(const cairn_model* model, const cairn_store* store,
+                                        const char* name, size_t name_length,
+                                        cairn_session** session, cairn_error** error);
+
+/* cairn_session_open, and cairn_session_create if there is none. `options` are those of the
+ * creation and are ignored where the session exists. Thread, blocking and codes as these two.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_session_open_or_create(const cairn_model* model,
+                                                  const cairn_store* store, const char* name,
+                                                  size_t name_length,
+                                                  const cairn_session_options* options,
+                                                  cairn_session** session, cairn_error** error);
+
+/* The append functions add one message to the log and do not run the model. The message is synced
+ * to disk when they return.
+ * Any thread. Block: disk. Codes: BUSY (a turn runs), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+
+/* Instructions for the model. `tools_json`: a JSON array of tools in the OpenAI shape, or empty. */
+CAIRN_API cairn_code cairn_session_append_system(cairn_session* session, const char* text,
+                                                 size_t text_length, const char* tools_json,
+                                                 size_t tools_json_length, cairn_error** error);
+
+CAIRN_API cairn_code cairn_session_append_user(cairn_session* session, const char* text,
+                                               size_t text_length, cairn_error** error);
+
+/* What a tool returned. `tool_call_id` is the id of the call it answers. */
+CAIRN_API cairn_code cairn_session_append_tool_result(cairn_session* session,
+                                                      const char* tool_call_id,
+                                                      size_t tool_call_id_length, const char* text,
+                                                      size_t text_length, cairn_error** error);
+
+/* One message as a JSON object in the OpenAI chat shape. INVALID_ARGUMENT names the bad field. */
+CAIRN_API cairn_code cairn_session_append_json(cairn_session* session, const char* json,
+                                               size_t json_length, cairn_error** error);
+
+/* Starts the model's answer to what was appended. The caller owns *turn and pulls its events. One
+ * turn of a session at a time.
+ * Any thread. Does not wait for the model. Codes: BUSY (a turn runs), UNSUPPORTED, CONTEXT_FULL,
+ * OUT_OF_DISK, IO_ERROR; what fails later arrives with CAIRN_EVENT_TURN_END. Since 0.1. */
+CAIRN_API cairn_code cairn_session_start_turn(cairn_session* session,
+                                              const cairn_turn_options* options, cairn_turn** turn,
+                                              cairn_error** error);
+
+/* Continues the turn that a crash or a cancel interrupted, with the options it was started with:
+ * delivers the events of what is in the log again (cairn_event_replayed is 1), then goes on.
+ * Thread, blocking and ownership as cairn_session_start_turn. Codes: NOT_FOUND (no turn is open)
+ * and those of cairn_session_start_turn. Since 0.1. */
+CAIRN_API cairn_code cairn_session_resume_turn(cairn_session* session, cairn_turn** turn,
+                                               cairn_error** error);
+
+/* The conversation as of this call, without the turn that is open. The caller owns *list. This is
+ * how a new process finds its place. Any thread. Blocks: disk. Codes: CORRUPT, IO_ERROR.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_session_get_messages(const cairn_session* session,
+                                                cairn_message_list** list, cairn_error** error);
+
+/* Fills *info; its strings are borrowed from the session. Any thread. Does not block. Since 0.1. */
+CAIRN_API cairn_code cairn_session_get_info(const cairn_session* session, cairn_session_info* info,
+                                            cairn_error** error);
+
+/* Closes the session unless a turn keeps it open. What was acknowledged is on disk already.
+ * Since 0.1. */
+CAIRN_API void cairn_session_destroy(cairn_session** session);
+
+/* ---- Messages ------------------------------------------------------------------------------- */
+
+enum {
+  CAIRN_ROLE_SYSTEM = 0,
+  CAIRN_ROLE_USER = 1,
+  CAIRN_ROLE_ASSISTANT = 2,
+  CAIRN_ROLE_TOOL = 3,
+  CAIRN_ROLE_LATEST_REMINDER = 4
+};
+
+typedef struct cairn_message {
+  size_t struct_size;
+  const char* text; /* all text of the message; borrowed from the list, as the others */
+  size_t text_bytes;
+  const char* reasoning; /* assistant */
+  size_t reasoning_bytes;
+  const char* tool_call_id; /* tool: the call that this message answers */
+  size_t n_tool_calls;      /* assistant: see cairn_message_list_get_tool_call */
+  int32_t role;             /* CAIRN_ROLE_... */
+  int32_t reserved;
+} cairn_message;
+#define CAIRN_MESSAGE_INIT \
+  { sizeof(cairn_message), NULL, 0, NULL, 0, NULL, 0, 0, 0 }
+
+/* One call of a tool by the model. Strings are borrowed from where the call came from. */
+typedef struct cairn_tool_call {
+  size_t struct_size;
+  const char* id;             /* give it back with cairn_session_append_tool_result */
+  const char* name;           /* "ns::name" where the tool has a namespace */
+  const char* arguments_json; /* a JSON object */
+  size_t arguments_bytes;
+  int32_t malformed; /* 1 = the model broke the format and the call is a best guess */
+  int32_t reserved;
+} cairn_tool_call;
+#define CAIRN_TOOL_CALL_INIT \
+  { sizeof(cairn_tool_call), NULL, NULL, NULL, 0, 0, 0 }
+
+/* The number of messages; 0 for NULL. Any thread. Does not block. Since 0.1. */
+CAIRN_API size_t cairn_message_list_size(const cairn_message_list* list);
+
+/* Fills *message. Any thread. Does not block. Fails with INVALID_ARGUMENT if `index` is not below
+ * the size. Since 0.1. */
+CAIRN_API cairn_code cairn_message_list_get(const cairn_message_list* list, size_t index,
+                                            cairn_message* message, cairn_error** error);
+
+/* Fills *call with call number `call_index` of message `index`. Any thread. Does not block. Fails
+ * with INVALID_ARGUMENT if there is no such call. Since 0.1. */
+CAIRN_API cairn_code cairn_message_list_get_tool_call(const cairn_message_list* list, size_t index,
+                                                      size_t call_index, cairn_tool_call* call,
+                                                      cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_message_list_destroy(cairn_message_list** list);
+
+/* ---- Turn ----------------------------------------------------------------------------------- */
+
+typedef struct cairn_event cairn_event;
+
+/* The next event, waiting at most `timeout_ms` (negative = for ever, 0 = do not wait). The caller
+ * owns *event. One reader at a time.
+ * Two codes are answers rather than failures and come without an error object: TIMEOUT (no event
+ * yet; call again) and NOT_FOUND (CAIRN_EVENT_TURN_END was delivered). What goes wrong in the turn
+ * itself is the error of CAIRN_EVENT_TURN_END. Blocks as said. Since 0.1. */
+CAIRN_API cairn_code cairn_turn_next(cairn_turn* turn, int64_t timeout_ms, cairn_event** event,
+                                     cairn_error** error);
+
+/* Asks the turn to stop: within one prefill chunk or one decode step it ends with
+ * CAIRN_END_CANCELLED. What was delivered is kept and cairn_session_resume_turn can go on.
+ * Idempotent; NULL is ignored. Any thread; not from a signal handler. Does not block. Since 0.1. */
+CAIRN_API void cairn_turn_cancel(cairn_turn* turn);
+
+/* A descriptor that is readable while an event waits; for poll, select and epoll only: do not read,
+ * write or close it. Valid until the turn is destroyed; -1 for NULL. Any thread. Does not block.
+ * Since 0.1. */
+CAIRN_API int cairn_turn_wake_fd(const cairn_turn* turn);
+
+/* Cancels the turn if it runs and waits for its current step. Since 0.1. */
+CAIRN_API void cairn_turn_destroy(cairn_turn** turn);
+
+/* ---- Event ---------------------------------------------------------------------------------- */
+
+/* The order of a turn: TURN_STARTED, PREFILL_PROGRESS..., then blocks (BLOCK_BEGIN, BLOCK_BYTES...,
+ * BLOCK_END), USAGE, TURN_END. Ignore kinds you do not know. */
+enum {
+  CAIRN_EVENT_TURN_STARTED = 0,     /* cairn_event_get_reuse */
+  CAIRN_EVENT_PREFILL_PROGRESS = 1, /* cairn_event_get_progress */
+  CAIRN_EVENT_BLOCK_BEGIN = 2,      /* block, block_kind; a tool call has its id and name */
+  CAIRN_EVENT_BLOCK_BYTES = 3,      /* block, bytes: whole characters; arguments as JSON text */
+  CAIRN_EVENT_BLOCK_END = 4,        /* block; a tool call is complete */
+  CAIRN_EVENT_USAGE = 5,            /* cairn_event_get_usage, cairn_event_get_reuse */
+  CAIRN_EVENT_TURN_END = 6          /* end_reason, error; the last event */
+};
+enum { CAIRN_BLOCK_REASONING = 0, CAIRN_BLOCK_TEXT = 1, CAIRN_BLOCK_TOOL_CALL = 2 };
+enum {
+  CAIRN_END_STOP = 0,       /* the model ended its message */
+  CAIRN_END_TOOL_CALLS = 1, /* the model ended its message with tool calls */
+  CAIRN_END_LENGTH = 2,     /* max_tokens or the context was reached */
+  CAIRN_END_CANCELLED = 3,
+  CAIRN_END_ERROR = 4 /* see cairn_event_error */
+};
+enum {
+  CAIRN_MISS_NONE = 0,           /* everything known was reused */
+  CAIRN_MISS_NEW_TOKENS = 1,     /* the rest of the prompt was never computed */
+  CAIRN_MISS_PROMPT_CHANGED = 2, /* the prompt differs from the stored one before its end */
+  CAIRN_MISS_NOT_STORED = 3,     /* a prefix was computed once but is not in the store */
+  CAIRN_MISS_CORRUPT = 4,        /* something stored failed its check and was dropped */
+  CAIRN_MISS_REPLAY_NEEDED = 5   /* tokens were restored, their window state was recomputed */
+};
+
+/* Where the state for the turn's prompt came from:
+ * prompt_tokens = from_memory + from_disk + prefilled. The `replayed` tokens are among the reused
+ * ones: their global KV was reused, their sliding windows were computed again. */
+typedef struct cairn_reuse {
+  size_t struct_size;
+  int64_t prompt_tokens;
+  int64_t from_memory;
+  int64_t from_disk;
+  int64_t replayed;
+  int64_t prefilled;
+  int64_t first_difference; /* token index where prompt and stored tokens part; -1 = none */
+  double restore_ms;
+  const char* detail;    /* one sentence for a person; borrowed from the event */
+  int32_t exact;         /* 0 = bounded replay took part, now or earlier in this session */
+  int32_t tail_restored; /* 1 = the exact state of the head came from disk */
+  int32_t cause;         /* CAIRN_MISS_...: why not more was reused */
+  int32_t reserved;
+} cairn_reuse;
+#define CAIRN_REUSE_INIT \
+  { sizeof(cairn_reuse), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }
+
+typedef struct cairn_usage {
+  size_t struct_size;
+  int64_t output_tokens;
+  int64_t reasoning_tokens; /* among the output tokens */
+  int64_t resumed_tokens;   /* output tokens that were in the log already */
+  int64_t context_used;     /* tokens */
+  int64_t context_size;     /* tokens */
+  int64_t bytes_written;    /* handed to the store by this turn */
+  double queued_ms;
+  double prefill_ms;
+  double first_token_ms;
+  double decode_ms;
+} cairn_usage;
+#define CAIRN_USAGE_INIT \
+  { sizeof(cairn_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Accessors of an event. A field that the event's kind does not have is 0, -1 or "" as noted; so is
+ * every field of NULL. Any thread. Do not block. Since 0.1. */
+CAIRN_API int32_t cairn_event_kind(const cairn_event* event);      /* -1 for NULL */
+CAIRN_API uint64_t cairn_event_sequence(const cairn_event* event); /* 0, 1, 2, ... in the turn */
+CAIRN_API int32_t cairn_event_replayed(const cairn_event* event);  /* 1 = delivered again */
+CAIRN_API int32_t cairn_event_block(const cairn_event* event);     /* number in the turn, or -1 */
+CAIRN_API int32_t cairn_event_block_kind(const cairn_event* event);
+CAIRN_API int32_t cairn_event_end_reason(const cairn_event* event);
+
+/* The bytes of CAIRN_EVENT_BLOCK_BYTES, followed by a zero; their count in *n_bytes unless that is
+ * NULL. Borrowed until the event is destroyed. Any thread. Does not block. Since 0.1. */
+CAIRN_API const char* cairn_event_bytes(const cairn_event* event, size_t* n_bytes);
+
+/* Progress of the prefill in tokens. The pointers may be NULL. Any thread. Does not block.
+ * Since 0.1. */
+CAIRN_API void cairn_event_get_progress(const cairn_event* event, int64_t* done, int64_t* total);
+
+/* Fill a struct whose strings are borrowed until the event is destroyed; the values are zero or
+ * empty if the event's kind has none. Any thread. Do not block. Since 0.1. */
+CAIRN_API cairn_code cairn_event_get_tool_call(const cairn_event* event, cairn_tool_call* call,
+                                               cairn_error** error);
+CAIRN_API cairn_code cairn_event_get_reuse(const cairn_event* event, cairn_reuse* reuse,
+                                           cairn_error** error);
+CAIRN_API cairn_code cairn_event_get_usage(const cairn_event* event, cairn_usage* usage,
+                                           cairn_error** error);
+
+/* Why the turn failed, borrowed until the event is destroyed; NULL if it did not. Any thread. Does
+ * not block. Since 0.1. */
+CAIRN_API const cairn_error* cairn_event_error(const cairn_event* event);
+
+/* Since 0.1. */
+CAIRN_API void cairn_event_destroy(cairn_event** event);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* CAIRN_CAIRN_H_ */
