@@ -1,0 +1,244 @@
+// A block is two values: a small one in the index, under the key, which says where the block is and
+// what it follows, and the large one, under (namespace, number). Walking chains and collecting
+// garbage touch the first only. Keys are hashes: stored under them directly, every new block would
+// fall between two old ones and be rewritten by each compaction.
+#include "session/block_store.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/sha256.h"
+#include "session/sealed_value.h"
+#include "session/storage_key.h"
+
+namespace cairn::session {
+namespace {
+
+// Numbers made durable at a time. A crash loses at most these, of 2^64.
+constexpr std::uint64_t kReservedAtOnce = 4096;
+// Keys of one index look-up: 16k tokens, about 2 ms cold.
+constexpr std::size_t kLookupKeys = 128;
+
+Status about(const BlockKey& key, const Status& status) {
+  return {status.code(), "block " + engine::hex(key) + ": " + std::string(status.message()),
+          std::string(status.hint())};
+}
+
+Result<BlockRecord> decode_index_entry(const std::string& key, std::string_view value) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kBlockIndex, key, value));
+  return decode_block_record(content);
+}
+
+// Whether the stored descriptor is the one that the index and the caller expect.
+Status check_descriptor(const BlockDescriptor& found, const BlockKey& key,
+                        const BlockRecord& record, std::span<const TokenId> tokens,
+                        std::size_t n_payload) {
+  if (found.key != key) return corrupt("the value of another block is in its place");
+  if (!std::ranges::equal(found.tokens, tokens)) return corrupt("it was made of other tokens");
+  if (found.parent != record.parent || found.depth != record.depth ||
+      found.provenance != record.provenance) {
+    return corrupt("index and block disagree");
+  }
+  if (found.payload_bytes != n_payload || record.payload_bytes != n_payload) {
+    return corrupt("payload of " + std::to_string(n_payload) + " bytes instead of " +
+                   std::to_string(found.payload_bytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+// -- namespaces and numbers --
+
+Status BlockStore::load_namespaces() {
+  Status status;
+  CAIRN_RETURN_IF_ERROR(
+      storage_.scan(Family::kMeta, kNamespacePrefix, kNamespacePrefix,
+                    [&](std::string_view key, std::string_view value) {
+                      const Result<std::string> content = unseal_record(Family::kMeta, key, value);
+                      Result<NamespaceRecord> record =
+                          content.ok() ? decode_namespace_record(*content) : content.status();
+                      status = record.status();
+                      if (record.ok())
+                        numbers_[record->number] = {*record, record->reserved_blocks};
+                      return status.ok();
+                    }));
+  return status;
+}
+
+Status BlockStore::write_namespace(const NamespaceRecord& record, Durability durability) {
+  const std::string key = namespace_key(root_key(record.kv_namespace));
+  CAIRN_ASSIGN_OR_RETURN(std::string value, seal_record(Family::kMeta, key, encode(record)));
+  WriteBatch batch;
+  batch.put(Family::kMeta, key, std::move(value));
+  return storage_.write(batch, durability);
+}
+
+Result<std::uint32_t> BlockStore::open_namespace(const KvNamespace& kv_namespace) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, numbers] : numbers_) {
+    if (numbers.record.kv_namespace == kv_namespace) return number;
+  }
+  NamespaceRecord record;
+  record.number = numbers_.empty() ? 1 : numbers_.rbegin()->first + 1;
+  record.kv_namespace = kv_namespace;
+  CAIRN_RETURN_IF_ERROR(write_namespace(record, Durability::kSynced));
+  numbers_[record.number] = {record, 0};
+  return record.number;
+}
+
+// The first of `count` consecutive numbers. The reservation is written before the batch that uses
+// it, so no log that has the batch lacks the reservation.
+Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  const auto found = numbers_.find(kv_namespace);
+  if (found == numbers_.end()) {
+    return invalid_argument("store: block namespace " + std::to_string(kv_namespace) +
+                            " was not opened");
+  }
+  Numbers& numbers = found->second;
+  const std::uint64_t first = numbers.next, end = first + count;
+  if (end > numbers.record.reserved_blocks) {
+    NamespaceRecord record = numbers.record;
+    record.reserved_blocks = end + kReservedAtOnce;
+    CAIRN_RETURN_IF_ERROR(write_namespace(record, Durability::kBuffered));
+    numbers.record = std::move(record);
+  }
+  numbers.next = end;
+  return first;
+}
+
+// -- writing --
+
+BlockStore::Claim::~Claim() {
+  const std::lock_guard lock(store_.mutex_);
+  for (const NewBlock* block : blocks_) store_.claimed_.erase(block->key);
+}
+
+Status BlockStore::claim_missing(std::span<const NewBlock> blocks, Claim& claim) {
+  // Claimed first and looked up second: a block whose claim ended in between is in the index.
+  {
+    const std::lock_guard lock(mutex_);
+    for (const NewBlock& block : blocks) {
+      if (claimed_.insert(block.key).second) claim.blocks_.push_back(&block);
+    }
+  }
+  std::vector<std::string> keys;
+  keys.reserve(claim.blocks_.size());
+  for (const NewBlock* block : claim.blocks_) keys.push_back(block_index_key(block->key));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.multi_get(Family::kBlockIndex, keys));
+
+  std::vector<const NewBlock*> missing;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const NewBlock* const block = claim.blocks_[i];
+    if (entries[i] && decode_index_entry(keys[i], *entries[i]).ok()) {
+      claimed_.erase(block->key);
+    } else {
+      missing.push_back(block);
+    }
+  }
+  claim.blocks_ = std::move(missing);
+  return {};
+}
+
+Status BlockStore::add(std::uint32_t kv_namespace, const Claim& claim, WriteBatch& batch) {
+  if (claim.blocks().empty()) return {};
+  CAIRN_ASSIGN_OR_RETURN(std::uint64_t number, take_numbers(kv_namespace, claim.blocks().size()));
+  for (const NewBlock* block : claim.blocks()) {
+    const std::string index_key = block_index_key(block->key);
+    const BlockRecord record = {.kv_namespace = kv_namespace,
+                                .number = number,
+                                .parent = block->parent,
+                                .depth = block->depth,
+                                .provenance = block->provenance,
+                                .n_tokens = static_cast<std::uint32_t>(block->tokens.size()),
+                                .payload_bytes = block->payload.size()};
+    CAIRN_ASSIGN_OR_RETURN(std::string entry,
+                           seal_record(Family::kBlockIndex, index_key, encode(record)));
+    batch.put(Family::kBlockIndex, index_key, std::move(entry));
+
+    const BlockDescriptor descriptor = {.key = block->key,
+                                        .parent = block->parent,
+                                        .depth = block->depth,
+                                        .provenance = block->provenance,
+                                        .tokens = {block->tokens.begin(), block->tokens.end()},
+                                        .payload_bytes = block->payload.size()};
+    const std::string key = block_number_key(kv_namespace, number++);
+    batch.put(Family::kBlocks, key,
+              seal_payload(Family::kBlocks, key, encode(descriptor), block->payload),
+              block->payload);
+  }
+  return {};
+}
+
+Status BlockStore::drop(const BlockKey& key) {
+  const std::string index_key = block_index_key(key);
+  WriteBatch batch;
+  const Result<BlockRecord> record = find(key);
+  if (record.status().code() == StatusCode::kNotFound) return {};
+  if (record.ok()) {
+    batch.remove(Family::kBlocks, block_number_key(record->kv_namespace, record->number));
+  }
+  batch.remove(Family::kBlockIndex, index_key);
+  return storage_.write(batch, Durability::kBuffered);
+}
+
+// -- reading --
+
+Result<BlockRecord> BlockStore::find(const BlockKey& key) {
+  const std::string index_key = block_index_key(key);
+  CAIRN_ASSIGN_OR_RETURN(const std::string entry, storage_.get(Family::kBlockIndex, index_key));
+  return decode_index_entry(index_key, entry);
+}
+
+Result<bool> BlockStore::has(const BlockKey& key) {
+  const Result<BlockRecord> record = find(key);
+  if (record.ok()) return true;
+  if (record.status().code() == StatusCode::kNotFound) return false;
+  if (record.status().code() == StatusCode::kCorrupt) return false;
+  return record.status();
+}
+
+Result<std::size_t> BlockStore::stored_prefix(std::span<const BlockKey> chain) {
+  for (std::size_t from = 0; from < chain.size(); from += kLookupKeys) {
+    std::vector<std::string> keys;
+    for (const BlockKey& key : chain.subspan(from, std::min(kLookupKeys, chain.size() - from))) {
+      keys.push_back(block_index_key(key));
+    }
+    CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.multi_get(Family::kBlockIndex, keys));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (!entries[i] || !decode_index_entry(keys[i], *entries[i]).ok()) return from + i;
+    }
+  }
+  return chain.size();
+}
+
+Result<Block> BlockStore::read(const BlockKey& key, std::span<const TokenId> tokens) {
+  CAIRN_ASSIGN_OR_RETURN(const BlockRecord record, find(key));
+  const std::string value_key = block_number_key(record.kv_namespace, record.number);
+  Result<std::string> value = storage_.get(Family::kBlocks, value_key);
+  if (value.status().code() == StatusCode::kNotFound) return corrupt("indexed but not stored");
+  if (!value.ok()) return value.status();
+
+  Block block;
+  block.value = std::move(*value);
+  CAIRN_ASSIGN_OR_RETURN(const PayloadView view,
+                         unseal_payload(Family::kBlocks, value_key, block.value));
+  block.payload_at = block.value.size() - view.payload.size();
+  CAIRN_ASSIGN_OR_RETURN(block.descriptor, decode_block_descriptor(view.descriptor));
+  CAIRN_RETURN_IF_ERROR(
+      check_descriptor(block.descriptor, key, record, tokens, view.payload.size()));
+  return block;
+}
+
+Result<Block> BlockStore::get(const BlockKey& key, std::span<const TokenId> tokens) {
+  Result<Block> block = read(key, tokens);
+  if (block.ok()) return block;
+  // Dropping may fail on a store that cannot be written; the block is then reported again.
+  if (block.status().code() == StatusCode::kCorrupt) (void)drop(key);
+  return about(key, block.status());
+}
+
+}  // namespace cairn::session

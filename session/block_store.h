@@ -1,0 +1,102 @@
+// KV blocks in the store: found by key through an index, kept under ascending numbers so that a
+// session's blocks lie beside each other and compaction need not rewrite them.
+#ifndef CAIRN_SESSION_BLOCK_STORE_H_
+#define CAIRN_SESSION_BLOCK_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/status.h"
+#include "session/block_key.h"
+#include "session/records.h"
+#include "session/storage.h"
+
+namespace cairn::session {
+
+// A block to store. Tokens and payload are borrowed until the commit returns.
+struct NewBlock {
+  BlockKey key{}, parent{};
+  Provenance provenance = Provenance::kExact;
+  std::uint32_t depth = 0;          // blocks before it in its chain
+  std::span<const TokenId> tokens;  // kBlockTokens of them
+  std::span<const std::byte> payload;
+};
+
+struct Block {
+  BlockDescriptor descriptor;
+  std::string value;  // as stored; owns the payload
+  std::size_t payload_at = 0;
+
+  std::span<const std::byte> payload() const {
+    return std::as_bytes(std::span(value)).subspan(payload_at);
+  }
+};
+
+// Safe from any thread. A cache: whatever does not check is dropped, reported as kCorrupt once, and
+// kNotFound from then on.
+class BlockStore {
+ public:
+  // Borrows the storage.
+  explicit BlockStore(Storage& storage) : storage_(storage) {}
+  Status load_namespaces();
+
+  // The number under which blocks of this namespace are kept; made at the first call.
+  Result<std::uint32_t> open_namespace(const KvNamespace& kv_namespace);
+
+  // The block with this key, whole and made of these tokens.
+  Result<Block> get(const BlockKey& key, std::span<const TokenId> tokens);
+  // Where the block is, from the index alone.
+  Result<BlockRecord> find(const BlockKey& key);
+  Result<bool> has(const BlockKey& key);
+  // How many keys of a chain, from its first on, are in the index without a gap.
+  Result<std::size_t> stored_prefix(std::span<const BlockKey> chain);
+  // Forgets a block that turned out to be of no use. Not an error if it is not there.
+  Status drop(const BlockKey& key);
+
+  // Blocks of one commit that nobody has stored or is about to store. While it lives, other commits
+  // skip them: the first writer wins. Destroy it when the batch is written or given up.
+  class Claim {
+   public:
+    explicit Claim(BlockStore& store) : store_(store) {}
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    ~Claim();
+
+    const std::vector<const NewBlock*>& blocks() const { return blocks_; }
+
+   private:
+    friend class BlockStore;
+    BlockStore& store_;
+    std::vector<const NewBlock*> blocks_;
+  };
+  Status claim_missing(std::span<const NewBlock> blocks, Claim& claim);
+  // Adds the claimed blocks to `batch`. kInvalidArgument for a namespace that is not open.
+  Status add(std::uint32_t kv_namespace, const Claim& claim, WriteBatch& batch);
+
+ private:
+  // Numbers are handed out one by one and made durable many at a time, so that none is used twice
+  // after a crash.
+  struct Numbers {
+    NamespaceRecord record;
+    std::uint64_t next = 0;
+  };
+
+  Result<Block> read(const BlockKey& key, std::span<const TokenId> tokens);
+  Result<std::uint64_t> take_numbers(std::uint32_t kv_namespace, std::size_t count);
+  Status write_namespace(const NamespaceRecord& record, Durability durability);
+
+  Storage& storage_;
+  std::mutex mutex_;                          // guards what follows
+  std::map<std::uint32_t, Numbers> numbers_;  // by namespace number
+  std::set<BlockKey> claimed_;
+};
+
+}  // namespace cairn::session
+
+#endif  // CAIRN_SESSION_BLOCK_STORE_H_

@@ -1,0 +1,422 @@
+// The only file that includes the generated Protobuf code. Each record has a `to_proto`, a
+// `from_proto`, and two lines that tie them to bytes. Unknown fields are ignored, as Protobuf does;
+// unknown values of enumerations are refused, since skipping them would change meaning.
+#include "session/records.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "engine/sha256.h"
+#include "session/records.pb.h"
+#include "session/sealed_value.h"
+
+namespace cairn::session {
+namespace {
+
+namespace pb = ::cairn::store::v1;
+
+Status malformed(const char* what) {
+  return corrupt(std::string("stored record: ") + what + " does not parse");
+}
+
+Status unknown_value(const char* what, std::int64_t value) {
+  return {StatusCode::kUnsupported,
+          std::string("stored record: ") + what + " " + std::to_string(value) + " is not known",
+          "use a newer version of Cairn"};
+}
+
+template <std::size_t n>
+std::string to_bytes(const std::array<std::uint8_t, n>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+template <std::size_t n>
+Status from_bytes(const std::string& bytes, const char* what, std::array<std::uint8_t, n>& out) {
+  if (bytes.size() != n) return malformed(what);
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+  return {};
+}
+
+// The enumerator with the number `value`, which lies in 0 .. last.
+template <class Enum>
+Status from_number(std::uint32_t value, Enum last, const char* what, Enum& out) {
+  if (value > static_cast<std::uint32_t>(last)) return unknown_value(what, value);
+  out = static_cast<Enum>(value);
+  return {};
+}
+
+template <class Proto>
+Status parse(std::string_view bytes, const char* what, Proto& out) {
+  if (bytes.size() > kRecordBytesMax) return malformed(what);
+  if (!out.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return malformed(what);
+  return {};
+}
+
+// -- messages and events --
+
+void to_proto(const Message& message, pb::Message& out) {
+  out.set_role(static_cast<std::uint32_t>(message.role));
+  for (const ContentBlock& block : message.content) {
+    pb::ContentBlock& added = *out.add_content();
+    added.set_kind(static_cast<std::uint32_t>(block.kind));
+    added.set_text(block.text);
+    added.set_tool_call_id(block.tool_call_id);
+  }
+  out.set_tools_json(message.tools_json);
+  out.set_response_format_json(message.response_format_json);
+  out.set_reasoning(message.reasoning);
+  for (const ToolCall& call : message.tool_calls) {
+    pb::ToolCall& added = *out.add_tool_calls();
+    added.set_id(call.id);
+    added.set_name(call.name);
+    added.set_arguments_json(call.arguments_json);
+  }
+  out.set_leave_open(message.leave_open);
+  out.mutable_sampled_tokens()->Add(message.sampled_tokens.begin(), message.sampled_tokens.end());
+  out.set_tool_call_id(message.tool_call_id);
+  out.set_task(message.task);
+}
+
+Status from_proto(const pb::Message& in, Message& out) {
+  CAIRN_RETURN_IF_ERROR(from_number(in.role(), Role::kLatestReminder, "role", out.role));
+  for (const pb::ContentBlock& block : in.content()) {
+    ContentBlock& added = out.content.emplace_back();
+    CAIRN_RETURN_IF_ERROR(
+        from_number(block.kind(), ContentBlock::Kind::kToolResult, "kind of content", added.kind));
+    added.text = block.text();
+    added.tool_call_id = block.tool_call_id();
+  }
+  out.tools_json = in.tools_json();
+  out.response_format_json = in.response_format_json();
+  out.reasoning = in.reasoning();
+  for (const pb::ToolCall& call : in.tool_calls()) {
+    out.tool_calls.push_back({call.id(), call.name(), call.arguments_json()});
+  }
+  out.leave_open = in.leave_open();
+  out.sampled_tokens.assign(in.sampled_tokens().begin(), in.sampled_tokens().end());
+  out.tool_call_id = in.tool_call_id();
+  out.task = in.task();
+  return {};
+}
+
+void to_proto(const SamplingParams& sampling, pb::SamplingParams& out) {
+  out.set_temperature(sampling.temperature);
+  out.set_top_k(sampling.top_k);
+  out.set_top_p(sampling.top_p);
+  out.set_min_p(sampling.min_p);
+  out.set_repetition_penalty(sampling.repetition_penalty);
+  out.set_frequency_penalty(sampling.frequency_penalty);
+  out.set_presence_penalty(sampling.presence_penalty);
+  out.set_penalty_window(sampling.penalty_window);
+  out.set_seed(sampling.seed);
+}
+
+SamplingParams from_proto(const pb::SamplingParams& in) {
+  return {.temperature = in.temperature(),
+          .top_k = in.top_k(),
+          .top_p = in.top_p(),
+          .min_p = in.min_p(),
+          .repetition_penalty = in.repetition_penalty(),
+          .frequency_penalty = in.frequency_penalty(),
+          .presence_penalty = in.presence_penalty(),
+          .penalty_window = in.penalty_window(),
+          .seed = in.seed()};
+}
+
+// Writes the body of an event into the matching field of `out`.
+struct BodyWriter {
+  pb::Event& out;
+
+  void operator()(const UnknownEvent&) const { out.set_ignorable(true); }
+  void operator()(const MessageAppended& body) const {
+    to_proto(body.message, *out.mutable_message_appended()->mutable_message());
+  }
+  void operator()(const TurnStarted& body) const {
+    pb::TurnStarted& started = *out.mutable_turn_started();
+    started.set_turn(body.turn);
+    to_proto(body.sampling, *started.mutable_sampling());
+    started.set_max_tokens(body.max_tokens);
+    started.set_n_prompt_tokens(body.n_prompt_tokens);
+    started.set_prompt_digest(to_bytes(body.prompt_digest));
+  }
+  void operator()(const TokensGenerated& body) const {
+    pb::TokensGenerated& generated = *out.mutable_tokens_generated();
+    generated.set_turn(body.turn);
+    generated.mutable_tokens()->Add(body.tokens.begin(), body.tokens.end());
+  }
+  void operator()(const TurnEnded& body) const {
+    pb::TurnEnded& ended = *out.mutable_turn_ended();
+    ended.set_turn(body.turn);
+    ended.set_end_reason(static_cast<std::uint32_t>(body.end_reason));
+    ended.set_n_tokens(body.n_tokens);
+    to_proto(body.message, *ended.mutable_message());
+    ended.set_status_code(static_cast<std::uint32_t>(body.status_code));
+    ended.set_status_message(body.status_message);
+  }
+};
+
+Result<EventBody> from_proto(const pb::MessageAppended& in) {
+  MessageAppended body;
+  CAIRN_RETURN_IF_ERROR(from_proto(in.message(), body.message));
+  return EventBody(std::move(body));
+}
+
+Result<EventBody> from_proto(const pb::TurnStarted& in) {
+  TurnStarted body;
+  body.turn = in.turn();
+  body.sampling = from_proto(in.sampling());
+  body.max_tokens = in.max_tokens();
+  body.n_prompt_tokens = in.n_prompt_tokens();
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.prompt_digest(), "prompt digest", body.prompt_digest));
+  return EventBody(std::move(body));
+}
+
+Result<EventBody> from_proto(const pb::TokensGenerated& in) {
+  return EventBody(TokensGenerated{in.turn(), {in.tokens().begin(), in.tokens().end()}});
+}
+
+Result<EventBody> from_proto(const pb::TurnEnded& in) {
+  TurnEnded body;
+  body.turn = in.turn();
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.end_reason(), EndReason::kError, "end reason", body.end_reason));
+  body.n_tokens = in.n_tokens();
+  CAIRN_RETURN_IF_ERROR(from_proto(in.message(), body.message));
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.status_code(), StatusCode::kAlreadyExists, "status code", body.status_code));
+  body.status_message = in.status_message();
+  return EventBody(std::move(body));
+}
+
+Result<EventBody> body_of(const pb::Event& event) {
+  switch (event.kind_case()) {
+    case pb::Event::kMessageAppended:
+      return from_proto(event.message_appended());
+    case pb::Event::kTurnStarted:
+      return from_proto(event.turn_started());
+    case pb::Event::kTokensGenerated:
+      return from_proto(event.tokens_generated());
+    case pb::Event::kTurnEnded:
+      return from_proto(event.turn_ended());
+    case pb::Event::KIND_NOT_SET:
+      break;
+  }
+  if (event.ignorable()) return EventBody(UnknownEvent{});
+  return Status(StatusCode::kUnsupported,
+                "stored record: event " + std::to_string(event.sequence()) +
+                    " is of a kind that this version does not know",
+                "use a newer version of Cairn");
+}
+
+}  // namespace
+
+std::array<std::uint8_t, 32> token_digest(const std::vector<TokenId>& tokens) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(4 * tokens.size());
+  for (const TokenId token : tokens) {
+    const auto value = static_cast<std::uint32_t>(token);
+    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<std::byte>(value >> (8 * i)));
+  }
+  return engine::sha256(bytes);
+}
+
+// -- store, names, namespaces --
+
+std::string encode(const StoreHeader& header) {
+  pb::StoreHeader out;
+  out.set_store_id(to_bytes(header.store_id));
+  out.set_format_version(header.format_version);
+  out.set_reader_version(header.reader_version);
+  out.set_created_ms(header.created_ms);
+  out.set_created_by(header.created_by);
+  return out.SerializeAsString();
+}
+
+Result<StoreHeader> decode_store_header(std::string_view bytes) {
+  pb::StoreHeader in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "store header", in));
+  StoreHeader header;
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.store_id(), "store id", header.store_id));
+  header.format_version = in.format_version();
+  header.reader_version = in.reader_version();
+  header.created_ms = in.created_ms();
+  header.created_by = in.created_by();
+  return header;
+}
+
+std::string encode_session_name(const SessionId& id) {
+  pb::SessionName out;
+  out.set_session_id(to_bytes(id.bytes));
+  return out.SerializeAsString();
+}
+
+Result<SessionId> decode_session_name(std::string_view bytes) {
+  pb::SessionName in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "session name", in));
+  SessionId id;
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.session_id(), "session id", id.bytes));
+  return id;
+}
+
+std::string encode(const NamespaceRecord& record) {
+  pb::NamespaceRecord out;
+  out.set_number(record.number);
+  out.set_model_fingerprint(record.kv_namespace.model_fingerprint);
+  out.set_kv_format_version(record.kv_namespace.kv_format_version);
+  out.set_salt(record.kv_namespace.salt);
+  out.set_reserved_blocks(record.reserved_blocks);
+  return out.SerializeAsString();
+}
+
+Result<NamespaceRecord> decode_namespace_record(std::string_view bytes) {
+  pb::NamespaceRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "namespace", in));
+  return NamespaceRecord{.number = in.number(),
+                         .kv_namespace = {.model_fingerprint = in.model_fingerprint(),
+                                          .kv_format_version = in.kv_format_version(),
+                                          .salt = in.salt()},
+                         .reserved_blocks = in.reserved_blocks()};
+}
+
+// -- sessions and their log --
+
+std::string encode(const SessionRecord& record) {
+  pb::SessionRecord out;
+  out.set_session_id(to_bytes(record.id.bytes));
+  out.set_name(record.name);
+  out.set_created_ms(record.created_ms);
+  out.set_used_ms(record.used_ms);
+  out.set_model_fingerprint(record.model_fingerprint);
+  out.mutable_options()->set_restore_policy(static_cast<std::uint32_t>(record.options.restore));
+  out.mutable_options()->set_thinking(record.options.thinking);
+  out.mutable_options()->set_effort(record.options.effort);
+  out.set_head_sequence(record.head_sequence);
+  out.set_n_events(record.n_events);
+  out.set_head_tokens(record.head_tokens);
+  out.set_kv_namespace(record.kv_namespace);
+  out.set_turn_open(record.turn_open);
+  return out.SerializeAsString();
+}
+
+Result<SessionRecord> decode_session_record(std::string_view bytes) {
+  pb::SessionRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "session", in));
+  SessionRecord record;
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.session_id(), "session id", record.id.bytes));
+  record.name = in.name();
+  record.created_ms = in.created_ms();
+  record.used_ms = in.used_ms();
+  record.model_fingerprint = in.model_fingerprint();
+  CAIRN_RETURN_IF_ERROR(from_number(in.options().restore_policy(), RestorePolicy::kBounded,
+                                    "restore policy", record.options.restore));
+  record.options.thinking = in.options().thinking();
+  record.options.effort = in.options().effort();
+  record.head_sequence = in.head_sequence();
+  record.n_events = in.n_events();
+  record.head_tokens = in.head_tokens();
+  record.kv_namespace = in.kv_namespace();
+  record.turn_open = in.turn_open();
+  return record;
+}
+
+Result<std::string> encode(const LogEvent& event) {
+  pb::Event out;
+  out.set_sequence(event.sequence);
+  out.set_parent(event.parent);
+  out.set_time_ms(event.time_ms);
+  std::visit(BodyWriter{out}, event.body);
+  if (const std::size_t n_bytes = out.ByteSizeLong(); n_bytes > kRecordBytesMax) {
+    return invalid_argument("session log: an event of " + std::to_string(n_bytes) +
+                            " bytes; at most " + std::to_string(kRecordBytesMax) + " are allowed");
+  }
+  return out.SerializeAsString();
+}
+
+Result<LogEvent> decode_event(std::string_view bytes) {
+  pb::Event in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "event", in));
+  CAIRN_ASSIGN_OR_RETURN(EventBody body, body_of(in));
+  return LogEvent{in.sequence(), in.parent(), in.time_ms(), std::move(body)};
+}
+
+// -- blocks and tails --
+
+std::string encode(const BlockRecord& record) {
+  pb::BlockRecord out;
+  out.set_kv_namespace(record.kv_namespace);
+  out.set_number(record.number);
+  out.set_parent(to_bytes(record.parent));
+  out.set_depth(record.depth);
+  out.set_provenance(static_cast<std::uint32_t>(record.provenance));
+  out.set_n_tokens(record.n_tokens);
+  out.set_payload_bytes(record.payload_bytes);
+  return out.SerializeAsString();
+}
+
+Result<BlockRecord> decode_block_record(std::string_view bytes) {
+  pb::BlockRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "block record", in));
+  BlockRecord record;
+  record.kv_namespace = in.kv_namespace();
+  record.number = in.number();
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.parent(), "parent key", record.parent));
+  record.depth = in.depth();
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.provenance(), Provenance::kBounded, "provenance", record.provenance));
+  record.n_tokens = in.n_tokens();
+  record.payload_bytes = in.payload_bytes();
+  return record;
+}
+
+std::string encode(const BlockDescriptor& descriptor) {
+  pb::BlockDescriptor out;
+  out.set_key(to_bytes(descriptor.key));
+  out.set_parent(to_bytes(descriptor.parent));
+  out.set_depth(descriptor.depth);
+  out.set_provenance(static_cast<std::uint32_t>(descriptor.provenance));
+  out.mutable_tokens()->Add(descriptor.tokens.begin(), descriptor.tokens.end());
+  out.set_payload_bytes(descriptor.payload_bytes);
+  return out.SerializeAsString();
+}
+
+Result<BlockDescriptor> decode_block_descriptor(std::string_view bytes) {
+  pb::BlockDescriptor in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "block descriptor", in));
+  BlockDescriptor descriptor;
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.key(), "block key", descriptor.key));
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.parent(), "parent key", descriptor.parent));
+  descriptor.depth = in.depth();
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.provenance(), Provenance::kBounded, "provenance", descriptor.provenance));
+  descriptor.tokens.assign(in.tokens().begin(), in.tokens().end());
+  descriptor.payload_bytes = in.payload_bytes();
+  return descriptor;
+}
+
+std::string encode(const TailRecord& record) {
+  pb::TailRecord out;
+  out.set_session_id(to_bytes(record.session.bytes));
+  out.set_slot(record.slot);
+  out.set_position(record.position);
+  out.set_chain_key(to_bytes(record.chain_key));
+  out.set_sequence(record.sequence);
+  out.set_payload_bytes(record.payload_bytes);
+  return out.SerializeAsString();
+}
+
+Result<TailRecord> decode_tail_record(std::string_view bytes) {
+  pb::TailRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "tail", in));
+  TailRecord record;
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.session_id(), "session id", record.session.bytes));
+  record.slot = in.slot();
+  record.position = in.position();
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.chain_key(), "chain key", record.chain_key));
+  record.sequence = in.sequence();
+  record.payload_bytes = in.payload_bytes();
+  return record;
+}
+
+}  // namespace cairn::session

@@ -1,0 +1,24 @@
+// Storage on RocksDB 7.8. The options are in rocksdb_storage.cc with the reason of each.
+#ifndef CAIRN_SESSION_ROCKSDB_STORAGE_H_
+#define CAIRN_SESSION_ROCKSDB_STORAGE_H_
+
+#include <memory>
+#include <string>
+
+#include "session/storage.h"
+
+namespace cairn::session {
+
+struct RocksdbOptions {
+  bool create_if_missing = true;
+};
+
+// Opens the database in `directory`, replaying what a crash left in its log. The caller makes sure
+// that no other process has it open (StoreDirectory's lock). Destroying the storage flushes it.
+// Fails with kNotFound (missing and not to be created), kCorrupt, kBusy, kOutOfDisk, kIoError.
+Result<std::unique_ptr<Storage>> open_rocksdb_storage(const std::string& directory,
+                                                      const RocksdbOptions& options = {});
+
+}  // namespace cairn::session
+
+#endif  // CAIRN_SESSION_ROCKSDB_STORAGE_H_

@@ -1,0 +1,428 @@
+// Sessions, logs, tails and commits on a Storage. A commit is one write batch: whatever instant the
+// process dies at, the next open finds all of it or nothing. The log is the authority; session
+// records repeat what `list` shows, blocks and tails can be computed again.
+#include "session/session_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "cairn/version.h"
+#include "engine/utf8.h"
+#include "session/rocksdb_storage.h"
+#include "session/sealed_value.h"
+#include "session/storage_key.h"
+
+namespace cairn::session {
+namespace {
+
+std::int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+Status with_subject(const std::string& subject, const Status& status) {
+  if (status.ok()) return status;
+  return {status.code(), subject + ": " + std::string(status.message()),
+          std::string(status.hint())};
+}
+
+std::string subject_of(const SessionId& id) { return "session " + id.to_hex(); }
+
+Status no_session(const std::string& which) {
+  return {StatusCode::kNotFound, "session " + which + ": there is none in this store"};
+}
+
+Status check_name(std::string_view name) {
+  if (name.empty() || name.size() > kSessionNameBytesMax) {
+    return invalid_argument("session name: " + std::to_string(name.size()) + " bytes; 1 to " +
+                            std::to_string(kSessionNameBytesMax) + " are allowed");
+  }
+  if (engine::valid_utf8_prefix(name) != name.size()) {
+    return invalid_argument("session name: not UTF-8");
+  }
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::ranges::any_of(name, is_control)) {
+    return invalid_argument("session name: holds a control character");
+  }
+  return {};
+}
+
+Result<std::string> get_record(Storage& storage, Family family, const std::string& key) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string value, storage.get(family, key));
+  return unseal_record(family, key, value);
+}
+
+Status put_record(Family family, const std::string& key, std::string_view content,
+                  WriteBatch& batch) {
+  CAIRN_ASSIGN_OR_RETURN(std::string value, seal_record(family, key, content));
+  batch.put(family, key, std::move(value));
+  return {};
+}
+
+Result<SessionRecord> decode_session(std::string_view key, std::string_view value) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kSessions, key, value));
+  return decode_session_record(content);
+}
+
+Result<LogEvent> decode_log_entry(std::string_view key, std::string_view value) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kEvents, key, value));
+  CAIRN_ASSIGN_OR_RETURN(LogEvent event, decode_event(content));
+  if (parse_event_sequence(key) != event.sequence) return corrupt("stored event: wrong sequence");
+  return event;
+}
+
+// Adds the removal of every key that begins with `prefix`.
+Status remove_all(Storage& storage, Family family, const std::string& prefix, WriteBatch& batch) {
+  return storage.scan(family, prefix, prefix, [&](std::string_view key, std::string_view) {
+    batch.remove(family, std::string(key));
+    return true;
+  });
+}
+
+}  // namespace
+
+SessionLease::SessionLease(std::shared_ptr<OpenSessions> open, const SessionId& session)
+    : open_(std::move(open)), session_(session) {}
+
+SessionLease& SessionLease::operator=(SessionLease&& other) noexcept {
+  std::swap(open_, other.open_);
+  std::swap(session_, other.session_);
+  return *this;
+}
+
+SessionLease::~SessionLease() {
+  if (open_) open_->remove(session_);
+}
+
+// -- opening --
+
+SessionStore::SessionStore(StoreDirectory directory, std::unique_ptr<Storage> storage)
+    : directory_(std::move(directory)),
+      storage_(std::move(storage)),
+      blocks_(*storage_),
+      open_sessions_(std::make_shared<OpenSessions>()) {}
+
+Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path,
+                                                         bool create_if_missing) {
+  CAIRN_ASSIGN_OR_RETURN(StoreDirectory directory, StoreDirectory::open(path, create_if_missing));
+  // FORMAT is written last: where it is, there must be a database.
+  const bool is_new = directory.format_file() == FormatFile::kMissing;
+  Result<std::unique_ptr<Storage>> storage =
+      open_rocksdb_storage(directory.database_path(), {.create_if_missing = is_new});
+  if (storage.status().code() == StatusCode::kNotFound) {
+    return corrupt("store " + path + ": its database is missing");
+  }
+  if (!storage.ok()) return storage.status();
+  return open_on(std::move(directory), std::move(*storage));
+}
+
+Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
+                                                            std::unique_ptr<Storage> storage) {
+  std::unique_ptr<SessionStore> store(new SessionStore(std::move(directory), std::move(storage)));
+  CAIRN_RETURN_IF_ERROR(with_subject("store " + store->directory_.path(), store->load_header()));
+  CAIRN_RETURN_IF_ERROR(store->blocks_.load_namespaces());
+  return store;
+}
+
+// Brings the header in the database and FORMAT into agreement. FORMAT is written after the header,
+// so a missing FORMAT is an unfinished creation and a damaged one can be written anew.
+Status SessionStore::load_header() {
+  const Result<std::string> content = get_record(*storage_, Family::kMeta, std::string(kHeaderKey));
+  const FormatFile file = directory_.format_file();
+  if (content.status().code() == StatusCode::kNotFound) {
+    if (file != FormatFile::kMissing) return corrupt("its database has lost the store's header");
+    return create_header();
+  }
+  if (!content.ok()) return content.status();
+  CAIRN_ASSIGN_OR_RETURN(header_, decode_store_header(*content));
+  CAIRN_RETURN_IF_ERROR(check_readable(header_, directory_.path()));
+  if (file != FormatFile::kValid) return directory_.write_format(header_);
+  if (directory_.format().store_id != header_.store_id) {
+    return corrupt("its FORMAT and its database belong to different stores");
+  }
+  return {};
+}
+
+Status SessionStore::create_header() {
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t n_sessions, count_keys(Family::kSessions));
+  if (n_sessions > 0) return corrupt("its database has sessions but no header");
+  CAIRN_ASSIGN_OR_RETURN(const SessionId id, random_session_id());
+  header_.store_id = id.bytes;
+  header_.created_ms = now_ms();
+  header_.created_by = std::string("cairn ") + version();
+  WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(put_record(Family::kMeta, std::string(kHeaderKey), encode(header_), batch));
+  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
+  return directory_.write_format(header_);
+}
+
+// -- sessions --
+
+Result<SessionRecord> SessionStore::create_session(const NewSession& session) {
+  CAIRN_RETURN_IF_ERROR(check_name(session.name));
+  SessionRecord record;
+  CAIRN_ASSIGN_OR_RETURN(record.id, random_session_id());
+  record.name = session.name;
+  record.created_ms = record.used_ms = now_ms();
+  record.model_fingerprint = session.model_fingerprint;
+  record.options = session.options;
+  record.kv_namespace = session.kv_namespace;
+
+  const std::lock_guard lock(names_mutex_);
+  const std::string key = name_key(session.name);
+  const Result<std::string> existing = storage_->get(Family::kMeta, key);
+  if (existing.ok()) {
+    return Status(StatusCode::kAlreadyExists, "session " + session.name + ": exists already");
+  }
+  if (existing.status().code() != StatusCode::kNotFound) return existing.status();
+  WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(put_record(Family::kMeta, key, encode_session_name(record.id), batch));
+  CAIRN_RETURN_IF_ERROR(
+      put_record(Family::kSessions, session_key(record.id), encode(record), batch));
+  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
+  return record;
+}
+
+Result<SessionRecord> SessionStore::load_session(const SessionId& id) {
+  const std::string key = session_key(id);
+  const Result<std::string> value = storage_->get(Family::kSessions, key);
+  if (value.status().code() == StatusCode::kNotFound) return no_session(id.to_hex());
+  if (!value.ok()) return with_subject(subject_of(id), value.status());
+  Result<SessionRecord> record = decode_session(key, *value);
+  if (!record.ok()) return with_subject(subject_of(id), record.status());
+  return record;
+}
+
+Result<SessionRecord> SessionStore::find_by_name(std::string_view name) {
+  const Result<std::string> content = get_record(*storage_, Family::kMeta, name_key(name));
+  if (content.status().code() == StatusCode::kNotFound) return no_session(std::string(name));
+  if (!content.ok()) return with_subject("session " + std::string(name), content.status());
+  CAIRN_ASSIGN_OR_RETURN(const SessionId id, decode_session_name(*content));
+  return load_session(id);
+}
+
+Result<std::vector<SessionRecord>> SessionStore::list() {
+  std::vector<SessionRecord> sessions;
+  Status status;
+  CAIRN_RETURN_IF_ERROR(
+      storage_->scan(Family::kSessions, "", "", [&](std::string_view key, std::string_view value) {
+        Result<SessionRecord> record = decode_session(key, value);
+        status = record.status();
+        if (record.ok()) sessions.push_back(std::move(*record));
+        return status.ok();
+      }));
+  CAIRN_RETURN_IF_ERROR(with_subject("session list", status));
+  std::ranges::sort(sessions, [](const SessionRecord& a, const SessionRecord& b) {
+    return a.used_ms != b.used_ms ? a.used_ms > b.used_ms : a.name < b.name;
+  });
+  return sessions;
+}
+
+Result<SessionLease> SessionStore::lease(const SessionId& id) {
+  if (!open_sessions_->add(id)) {
+    return Status(StatusCode::kBusy, subject_of(id) + ": open elsewhere in this process",
+                  "use the session that is open, or close it first");
+  }
+  return SessionLease(open_sessions_, id);
+}
+
+Status SessionStore::remove_session(const SessionId& id) {
+  CAIRN_ASSIGN_OR_RETURN(const SessionLease nobody_else, lease(id));
+  const std::lock_guard lock(names_mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const SessionRecord record, load_session(id));
+  const std::string prefix = session_key(id);
+  WriteBatch batch;
+  batch.remove(Family::kMeta, name_key(record.name));
+  batch.remove(Family::kSessions, prefix);
+  CAIRN_RETURN_IF_ERROR(remove_all(*storage_, Family::kEvents, prefix, batch));
+  // Tails are listed by their small index; reading the tails themselves would cost megabytes each.
+  CAIRN_RETURN_IF_ERROR(storage_->scan(Family::kTailIndex, prefix, prefix,
+                                       [&](std::string_view key, std::string_view) {
+                                         batch.remove(Family::kTailIndex, std::string(key));
+                                         batch.remove(Family::kTails, std::string(key));
+                                         return true;
+                                       }));
+  return storage_->write(batch, Durability::kSynced);
+}
+
+// -- log --
+
+Status SessionStore::visit_events(const SessionId& id, std::uint64_t first,
+                                  const std::function<bool(LogEvent&&)>& visit) {
+  Status status;
+  CAIRN_RETURN_IF_ERROR(storage_->scan(Family::kEvents, session_key(id), event_key(id, first),
+                                       [&](std::string_view key, std::string_view value) {
+                                         Result<LogEvent> event = decode_log_entry(key, value);
+                                         status = event.status();
+                                         return event.ok() && visit(std::move(*event));
+                                       }));
+  return with_subject(subject_of(id), status);
+}
+
+Result<std::vector<LogEvent>> SessionStore::read_events(const SessionId& id, std::uint64_t first) {
+  std::vector<LogEvent> events;
+  CAIRN_RETURN_IF_ERROR(visit_events(id, first, [&](LogEvent&& event) {
+    events.push_back(std::move(event));
+    return true;
+  }));
+  return events;
+}
+
+// -- commits --
+
+Status SessionStore::check_commit(const Commit& commit) {
+  std::uint64_t last = 0;
+  for (const LogEvent& event : commit.events) {
+    if (event.sequence <= last) return invalid_argument("commit: sequences do not ascend from 1");
+    if (event.parent >= event.sequence) {
+      return invalid_argument("commit: event " + std::to_string(event.sequence) +
+                              " has a parent that is not before it");
+    }
+    if (std::holds_alternative<UnknownEvent>(event.body)) {
+      return invalid_argument("commit: event " + std::to_string(event.sequence) + " has no kind");
+    }
+    last = event.sequence;
+  }
+  std::int64_t n_bytes = 0;
+  for (const NewBlock& block : commit.blocks) {
+    if (block.tokens.size() != kBlockTokens) {
+      return invalid_argument("commit: a block of " + std::to_string(block.tokens.size()) +
+                              " tokens instead of " + std::to_string(kBlockTokens));
+    }
+    n_bytes += static_cast<std::int64_t>(block.payload.size());
+  }
+  if (commit.tail) n_bytes += static_cast<std::int64_t>(commit.tail->payload.size());
+  if (n_bytes > kCommitBytesMax) {
+    return invalid_argument("commit: " + std::to_string(n_bytes) + " bytes of payload; at most " +
+                                std::to_string(kCommitBytesMax) + " are allowed",
+                            "write the blocks in several commits");
+  }
+  // The session must exist, or a log without a name would stay behind.
+  CAIRN_ASSIGN_OR_RETURN(const SessionRecord stored, load_session(commit.session));
+  if (commit.record &&
+      (commit.record->id != commit.session || commit.record->name != stored.name)) {
+    return invalid_argument("commit: the record is of another session or renames it");
+  }
+  return {};
+}
+
+Status SessionStore::add_events(const Commit& commit, WriteBatch& batch) {
+  if (commit.events.empty()) return {};
+  const std::uint64_t first = commit.events.front().sequence;
+  const Result<std::string> existing =
+      storage_->get(Family::kEvents, event_key(commit.session, first));
+  if (existing.status().code() != StatusCode::kNotFound) {
+    if (!existing.ok()) return existing.status();
+    return {StatusCode::kAlreadyExists, "commit: the log has event " + std::to_string(first)};
+  }
+  for (const LogEvent& event : commit.events) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string content, encode(event));
+    CAIRN_RETURN_IF_ERROR(
+        put_record(Family::kEvents, event_key(commit.session, event.sequence), content, batch));
+  }
+  return {};
+}
+
+Status SessionStore::add_tail(const Commit& commit, WriteBatch& batch) {
+  const NewTail& tail = *commit.tail;
+  const std::string key = tail_key(commit.session, tail.slot);
+  const std::string record = encode(TailRecord{.session = commit.session,
+                                               .slot = tail.slot,
+                                               .position = tail.position,
+                                               .chain_key = tail.chain_key,
+                                               .sequence = tail.sequence,
+                                               .payload_bytes = tail.payload.size()});
+  CAIRN_RETURN_IF_ERROR(put_record(Family::kTailIndex, key, record, batch));
+  batch.put(Family::kTails, key, seal_payload(Family::kTails, key, record, tail.payload),
+            tail.payload);
+  return {};
+}
+
+Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
+  CAIRN_RETURN_IF_ERROR(with_subject(subject_of(commit.session), check_commit(commit)));
+  WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(with_subject(subject_of(commit.session), add_events(commit, batch)));
+  if (commit.tail) CAIRN_RETURN_IF_ERROR(add_tail(commit, batch));
+  if (commit.record) {
+    CAIRN_RETURN_IF_ERROR(
+        put_record(Family::kSessions, session_key(commit.session), encode(*commit.record), batch));
+  }
+  BlockStore::Claim claim(blocks_);
+  CAIRN_RETURN_IF_ERROR(blocks_.claim_missing(commit.blocks, claim));
+  CAIRN_RETURN_IF_ERROR(blocks_.add(commit.kv_namespace, claim, batch));
+
+  CommitReceipt receipt;
+  receipt.bytes_written = batch.n_bytes();
+  receipt.blocks_written = static_cast<std::int32_t>(claim.blocks().size());
+  receipt.blocks_skipped = static_cast<std::int32_t>(commit.blocks.size()) - receipt.blocks_written;
+  CAIRN_RETURN_IF_ERROR(
+      with_subject(subject_of(commit.session), storage_->write(batch, commit.durability)));
+  bytes_written_ += receipt.bytes_written;
+  return receipt;
+}
+
+Status SessionStore::sync() { return storage_->write(WriteBatch(), Durability::kSynced); }
+
+// -- tails --
+
+Result<TailRecord> SessionStore::find_tail(const SessionId& id, std::uint64_t slot) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string content,
+                         get_record(*storage_, Family::kTailIndex, tail_key(id, slot)));
+  return decode_tail_record(content);
+}
+
+Result<Tail> SessionStore::read_tail(const SessionId& id, std::uint64_t slot) {
+  const std::string key = tail_key(id, slot);
+  CAIRN_ASSIGN_OR_RETURN(const TailRecord indexed, find_tail(id, slot));
+  Result<std::string> value = storage_->get(Family::kTails, key);
+  if (value.status().code() == StatusCode::kNotFound) return corrupt("indexed but not stored");
+  if (!value.ok()) return value.status();
+
+  Tail tail;
+  tail.value = std::move(*value);
+  CAIRN_ASSIGN_OR_RETURN(const PayloadView view, unseal_payload(Family::kTails, key, tail.value));
+  tail.payload_at = tail.value.size() - view.payload.size();
+  CAIRN_ASSIGN_OR_RETURN(tail.record, decode_tail_record(view.descriptor));
+  if (tail.record != indexed) return corrupt("index and tail disagree");
+  if (tail.record.payload_bytes != view.payload.size()) return corrupt("payload of wrong size");
+  return tail;
+}
+
+Result<Tail> SessionStore::get_tail(const SessionId& id, std::uint64_t slot) {
+  Result<Tail> tail = read_tail(id, slot);
+  if (tail.ok()) return tail;
+  // Dropping may fail on a store that cannot be written; the tail is then reported again.
+  if (tail.status().code() == StatusCode::kCorrupt) (void)drop_tail(id, slot);
+  return with_subject("tail of " + subject_of(id), tail.status());
+}
+
+Status SessionStore::drop_tail(const SessionId& id, std::uint64_t slot) {
+  const std::string key = tail_key(id, slot);
+  WriteBatch batch;
+  batch.remove(Family::kTailIndex, key);
+  batch.remove(Family::kTails, key);
+  return storage_->write(batch, Durability::kBuffered);
+}
+
+// -- statistics --
+
+Result<std::int64_t> SessionStore::count_keys(Family family) {
+  std::int64_t count = 0;
+  CAIRN_RETURN_IF_ERROR(storage_->scan(family, "", "", [&](std::string_view, std::string_view) {
+    ++count;
+    return true;
+  }));
+  return count;
+}
+
+Result<SessionStoreStats> SessionStore::stats() {
+  SessionStoreStats stats;
+  CAIRN_ASSIGN_OR_RETURN(stats.bytes_on_disk, directory_.bytes_on_disk());
+  CAIRN_ASSIGN_OR_RETURN(stats.n_sessions, count_keys(Family::kSessions));
+  CAIRN_ASSIGN_OR_RETURN(stats.n_blocks, count_keys(Family::kBlockIndex));
+  CAIRN_ASSIGN_OR_RETURN(stats.n_tails, count_keys(Family::kTailIndex));
+  return stats;
+}
+
+}  // namespace cairn::session

@@ -1,0 +1,200 @@
+// The durable store under sessions, as typed operations: sessions and their logs, KV blocks shared
+// by key, tails. What is in a payload is not known here. DESIGN.md has the reasons, FORMAT.md the
+// bytes.
+#ifndef CAIRN_SESSION_SESSION_STORE_H_
+#define CAIRN_SESSION_SESSION_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/status.h"
+#include "session/block_key.h"
+#include "session/block_store.h"
+#include "session/open_sessions.h"
+#include "session/records.h"
+#include "session/session_id.h"
+#include "session/storage.h"
+#include "session/store_directory.h"
+
+namespace cairn::session {
+
+// The tail of the session's head. Other slots are for the sequences of events, which begin at 1.
+inline constexpr std::uint64_t kHeadTail = 0;
+
+// A commit is copied once into the log buffer: a writer of much splits it.
+inline constexpr std::int64_t kCommitBytesMax = 256 << 20;
+inline constexpr std::size_t kSessionNameBytesMax = 200;
+
+struct NewSession {
+  std::string name;  // 1..200 bytes of UTF-8 without control characters
+  std::string model_fingerprint;
+  SessionOptions options;
+  std::uint32_t kv_namespace = 0;
+};
+
+struct NewTail {
+  std::uint64_t slot = kHeadTail;
+  std::int64_t position = 0;   // tokens before it
+  BlockKey chain_key{};        // of the last whole block before it
+  std::uint64_t sequence = 0;  // the event the session stands at
+  std::span<const std::byte> payload;
+};
+
+// What one commit writes, all of it at one instant or nothing.
+struct Commit {
+  SessionId session;
+  std::vector<LogEvent> events;         // ascending sequences that the log does not have
+  std::uint32_t kv_namespace = 0;       // of the blocks
+  std::vector<NewBlock> blocks;         // those already stored are skipped: the first writer wins
+  std::optional<NewTail> tail;          // replaces the one in its slot
+  std::optional<SessionRecord> record;  // replaces the session's; its name does not change
+  Durability durability = Durability::kSynced;
+};
+
+struct CommitReceipt {
+  std::int64_t bytes_written = 0;  // keys and values handed to the storage
+  std::int32_t blocks_written = 0, blocks_skipped = 0;
+};
+
+struct Tail {
+  TailRecord record;
+  std::string value;  // as stored; owns the payload
+  std::size_t payload_at = 0;
+
+  std::span<const std::byte> payload() const {
+    return std::as_bytes(std::span(value)).subspan(payload_at);
+  }
+};
+
+struct SessionStoreStats {
+  std::int64_t bytes_on_disk = 0;  // allocated blocks of every file
+  std::int64_t n_sessions = 0, n_blocks = 0, n_tails = 0;
+};
+
+// Says that a session is open in this process; given back by destruction. May outlive the store.
+class SessionLease {
+ public:
+  SessionLease() = default;
+  SessionLease(SessionLease&&) noexcept = default;
+  SessionLease& operator=(SessionLease&& other) noexcept;
+  ~SessionLease();
+
+  const SessionId& session() const { return session_; }
+
+ private:
+  friend class SessionStore;
+  SessionLease(std::shared_ptr<OpenSessions> open, const SessionId& session);
+
+  std::shared_ptr<OpenSessions> open_;  // shared: leases of handles that the host still holds
+  SessionId session_;
+};
+
+// Safe from any thread; every call may block on the disk. A damaged log or record is kCorrupt for
+// ever; blocks and tails are a cache: a damaged one is kCorrupt once and kNotFound from then on.
+// After a write failed (kIoError, kOutOfDisk, ...) all further writes fail and reads go on; what
+// was acknowledged is there after the store is opened again.
+class SessionStore {
+ public:
+  // Takes the directory for this process and opens its database. Fails like StoreDirectory::open,
+  // kCorrupt besides.
+  static Result<std::unique_ptr<SessionStore>> open(const std::string& path,
+                                                    bool create_if_missing = true);
+  // The same on a storage of the caller's, which is the database of `directory`.
+  static Result<std::unique_ptr<SessionStore>> open_on(StoreDirectory directory,
+                                                       std::unique_ptr<Storage> storage);
+
+  const StoreHeader& header() const { return header_; }
+
+  // -- sessions --
+
+  // Makes the session durable under its name. Fails with kInvalidArgument (name), kAlreadyExists.
+  Result<SessionRecord> create_session(const NewSession& session);
+  // kNotFound where there is none.
+  Result<SessionRecord> load_session(const SessionId& id);
+  Result<SessionRecord> find_by_name(std::string_view name);
+  // Newest use first, equal times by name.
+  Result<std::vector<SessionRecord>> list();
+  // Removes log, tails, record and name; its blocks stay until they are collected. Fails with
+  // kNotFound, kBusy while the session is leased.
+  Status remove_session(const SessionId& id);
+  // At most one lease of a session exists: kBusy otherwise.
+  Result<SessionLease> lease(const SessionId& id);
+
+  // -- log --
+
+  // The events from `first` on, ascending: one range scan. kCorrupt if one is damaged, kUnsupported
+  // if one is of a kind that must be known and is not.
+  Result<std::vector<LogEvent>> read_events(const SessionId& id, std::uint64_t first = 1);
+  // The same one by one; `visit` returns false to stop.
+  Status visit_events(const SessionId& id, std::uint64_t first,
+                      const std::function<bool(LogEvent&&)>& visit);
+
+  // -- commits --
+
+  // Atomic; durable as the commit says. Commits of one session are not to overlap; of different
+  // sessions they may, and then share the sync of the disk. Fails with kInvalidArgument (sequences,
+  // sizes), kNotFound (no such session), kAlreadyExists (the log has the first sequence),
+  // kOutOfDisk, kIoError.
+  Result<CommitReceipt> commit(const Commit& commit);
+  // Makes every earlier commit durable.
+  Status sync();
+  // Sum over all commits since the store was opened.
+  std::int64_t bytes_written() const { return bytes_written_.load(); }
+
+  // -- KV blocks --
+
+  BlockStore& blocks() { return blocks_; }
+  Result<std::uint32_t> open_namespace(const KvNamespace& kv_namespace) {
+    return blocks_.open_namespace(kv_namespace);
+  }
+  // As BlockStore's get, has and stored_prefix.
+  Result<Block> get_block(const BlockKey& key, std::span<const TokenId> tokens) {
+    return blocks_.get(key, tokens);
+  }
+  Result<bool> has_block(const BlockKey& key) { return blocks_.has(key); }
+  Result<std::size_t> stored_prefix(std::span<const BlockKey> chain) {
+    return blocks_.stored_prefix(chain);
+  }
+
+  // -- tails --
+
+  Result<Tail> get_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
+  // What the tail is for, without reading it.
+  Result<TailRecord> find_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
+  Status drop_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
+
+  // Walks keys and files: milliseconds for 10^5 blocks.
+  Result<SessionStoreStats> stats();
+
+ private:
+  SessionStore(StoreDirectory directory, std::unique_ptr<Storage> storage);
+  Status load_header();
+  Status create_header();
+
+  Result<std::int64_t> count_keys(Family family);
+  Status check_commit(const Commit& commit);
+  Status add_events(const Commit& commit, WriteBatch& batch);
+  Status add_tail(const Commit& commit, WriteBatch& batch);
+  Result<Tail> read_tail(const SessionId& id, std::uint64_t slot);
+
+  StoreDirectory directory_;  // before storage_: the lock outlives the database
+  std::unique_ptr<Storage> storage_;
+  BlockStore blocks_;
+  StoreHeader header_;
+  std::shared_ptr<OpenSessions> open_sessions_;
+  std::atomic<std::int64_t> bytes_written_ = 0;
+
+  std::mutex names_mutex_;  // held while a session is made or removed
+};
+
+}  // namespace cairn::session
+
+#endif  // CAIRN_SESSION_SESSION_STORE_H_

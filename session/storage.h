@@ -1,0 +1,99 @@
+// The seam under the durable store: an ordered key-value store with atomic, syncable batches over a
+// few named families. RocksDB is behind it (rocksdb_storage.h); tests put failing and counting
+// storages in front of it.
+#ifndef CAIRN_SESSION_STORAGE_H_
+#define CAIRN_SESSION_STORAGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/status.h"
+
+namespace cairn::session {
+
+// The families of keys. Numbers are on disk (they seed checksums): append only. FORMAT.md
+// section 2 says what each holds.
+enum class Family : std::uint8_t {
+  kMeta = 0,
+  kSessions = 1,
+  kEvents = 2,
+  kBlockIndex = 3,
+  kBlocks = 4,
+  kTailIndex = 5,
+  kTails = 6,
+};
+inline constexpr int kFamilyCount = 7;
+
+// What a batch does when `Storage::write` returns.
+enum class Durability : std::int32_t {
+  kBuffered = 0,  // survives the death of the process, not of the machine
+  kSynced = 1,    // survives both, and so does everything written before it
+};
+
+// Changes that happen together or not at all. Confined to one thread.
+class WriteBatch {
+ public:
+  struct Change {
+    Family family;
+    bool remove;
+    std::string key;
+    std::string head;                 // the value is head followed by body
+    std::span<const std::byte> body;  // borrowed until the batch is written
+  };
+
+  void put(Family family, std::string key, std::string head, std::span<const std::byte> body = {}) {
+    n_bytes_ += static_cast<std::int64_t>(key.size() + head.size() + body.size());
+    changes_.push_back({family, false, std::move(key), std::move(head), body});
+  }
+  void remove(Family family, std::string key) {
+    n_bytes_ += static_cast<std::int64_t>(key.size());
+    changes_.push_back({family, true, std::move(key), {}, {}});
+  }
+
+  bool empty() const { return changes_.empty(); }
+  std::int64_t n_bytes() const { return n_bytes_; }  // of keys and values
+  const std::vector<Change>& changes() const { return changes_; }
+
+ private:
+  std::vector<Change> changes_;
+  std::int64_t n_bytes_ = 0;
+};
+
+// Safe from any thread. Every call may block on the disk. All fail with kIoError, kCorrupt (the
+// package's own checks failed) or kOutOfMemory, besides what they name.
+class Storage {
+ public:
+  // Looks at one pair of a scan; both views die when it returns. False ends the scan.
+  using Visitor = std::function<bool(std::string_view key, std::string_view value)>;
+
+  virtual ~Storage() = default;
+
+  // kNotFound where there is none.
+  virtual Result<std::string> get(Family family, std::string_view key) = 0;
+
+  // One entry for each key, in their order; empty where there is none.
+  virtual Result<std::vector<std::optional<std::string>>> multi_get(
+      Family family, std::span<const std::string> keys) = 0;
+
+  // Visits the keys that begin with `prefix` and are not below `first`, ascending, as of one
+  // instant.
+  virtual Status scan(Family family, std::string_view prefix, std::string_view first,
+                      const Visitor& visit) = 0;
+
+  // Atomic. After an error the batch is in the store whole or not at all, which of the two is
+  // known after the next open, and every further write fails in the same way: what the package
+  // does after a failed write is not relied on. Fails with kOutOfDisk besides.
+  virtual Status write(const WriteBatch& batch, Durability durability) = 0;
+
+  // Moves everything written into tables, all families at one instant. Fails like write.
+  virtual Status flush() = 0;
+};
+
+}  // namespace cairn::session
+
+#endif  // CAIRN_SESSION_STORAGE_H_

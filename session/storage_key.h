@@ -1,0 +1,47 @@
+// Keys of the store and the integers in them (FORMAT.md section 2). Integers in keys are
+// big-endian, so that keys sort as the numbers do; integers in values are little-endian.
+#ifndef CAIRN_SESSION_STORAGE_KEY_H_
+#define CAIRN_SESSION_STORAGE_KEY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "session/block_key.h"
+#include "session/session_id.h"
+
+namespace cairn::session {
+
+// Meta family.
+inline constexpr std::string_view kHeaderKey = "header";
+inline constexpr std::string_view kNamePrefix = "name/";
+inline constexpr std::string_view kNamespacePrefix = "namespace/";
+std::string name_key(std::string_view name);
+std::string namespace_key(const BlockKey& root);
+
+// Sessions family, and prefix of all keys of one session in the events and tail families.
+std::string session_key(const SessionId& id);
+// Empty unless `key` is exactly one session id.
+std::optional<SessionId> parse_session_key(std::string_view key);
+
+std::string event_key(const SessionId& id, std::uint64_t sequence);
+// The sequence of an event key; empty if it has another length.
+std::optional<std::uint64_t> parse_event_sequence(std::string_view key);
+// Tail index and tails.
+std::string tail_key(const SessionId& id, std::uint64_t slot);
+
+// Block index, and blocks.
+std::string block_index_key(const BlockKey& key);
+std::string block_number_key(std::uint32_t kv_namespace, std::uint64_t number);
+
+void append_little_endian32(std::uint32_t value, std::string& out);
+void append_little_endian64(std::uint64_t value, std::string& out);
+// The views have at least 4 and 8 bytes.
+std::uint32_t little_endian32(std::string_view bytes);
+std::uint64_t little_endian64(std::string_view bytes);
+std::string to_hex64(std::uint64_t value);
+
+}  // namespace cairn::session
+
+#endif  // CAIRN_SESSION_STORAGE_KEY_H_

@@ -1,0 +1,52 @@
+// Implements cairn::Store of cairn/session.h.
+#include "session/store_state.h"
+
+namespace cairn {
+namespace session {
+
+SessionInfo session_info(const SessionRecord& record) {
+  SessionInfo info;
+  info.id = record.id.to_hex();
+  info.name = record.name;
+  info.model_fingerprint = record.model_fingerprint;
+  info.created_ms = record.created_ms;
+  info.used_ms = record.used_ms;
+  info.n_events = static_cast<std::int64_t>(record.n_events);
+  info.n_tokens = record.head_tokens;
+  info.turn_open = record.turn_open;
+  return info;
+}
+
+}  // namespace session
+
+Result<Store> Store::open(const Runtime& runtime, const std::string& directory,
+                          const StoreOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<session::SessionStore> store,
+                         session::SessionStore::open(directory, options.create_if_missing));
+  return Store(std::make_shared<session::StoreState>(runtime.state(), std::move(store)));
+}
+
+Result<std::vector<SessionInfo>> Store::list() const {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<session::SessionRecord> records, state_->store().list());
+  std::vector<SessionInfo> infos;
+  infos.reserve(records.size());
+  for (const session::SessionRecord& record : records) {
+    infos.push_back(session::session_info(record));
+  }
+  return infos;
+}
+
+Result<StoreStats> Store::stats() const {
+  CAIRN_ASSIGN_OR_RETURN(const session::SessionStoreStats stats, state_->store().stats());
+  return StoreStats{.bytes_on_disk = stats.bytes_on_disk,
+                    .n_sessions = stats.n_sessions,
+                    .n_blocks = stats.n_blocks,
+                    .n_tails = stats.n_tails};
+}
+
+Status Store::remove(const std::string& name) {
+  CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
+  return state_->store().remove_session(record.id);
+}
+
+}  // namespace cairn

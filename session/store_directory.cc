@@ -1,0 +1,306 @@
+// The lock is an open-file-description lock on LOCK: the kernel drops it however the owner ends,
+// and unlike a plain POSIX lock it also keeps out a second opener in the same process. The text in
+// LOCK only tells people who the owner is; a stale text is recognised by the start time of the
+// process.
+#include "session/store_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include "engine/sha256.h"
+
+namespace cairn::session {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFormatTitle = "cairn store";
+constexpr std::size_t kTextFileBytesMax = 4096;
+
+Status errno_status(const std::string& what, int error) {
+  const StatusCode code =
+      error == ENOSPC || error == EDQUOT ? StatusCode::kOutOfDisk : StatusCode::kIoError;
+  return {code, "store: " + what + ": " + std::generic_category().message(error)};
+}
+
+// -- small text files --
+
+Result<std::string> read_text(int fd, const std::string& path) {
+  std::string text(kTextFileBytesMax, '\0');
+  const ssize_t n = pread(fd, text.data(), text.size(), 0);
+  if (n < 0) return errno_status("read " + path, errno);
+  text.resize(static_cast<std::size_t>(n));
+  return text;
+}
+
+Status write_text(int fd, const std::string& path, std::string_view text) {
+  if (ftruncate(fd, 0) != 0) return errno_status("write " + path, errno);
+  const ssize_t n = pwrite(fd, text.data(), text.size(), 0);
+  if (n < 0) return errno_status("write " + path, errno);
+  if (static_cast<std::size_t>(n) != text.size()) return errno_status("write " + path, ENOSPC);
+  return {};
+}
+
+// The rest of the line that begins with `name` and a space.
+std::optional<std::string_view> line_of(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(' ')) {
+      return line.substr(name.size() + 1);
+    }
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return std::nullopt;
+}
+
+template <class Number>
+std::optional<Number> number_of(std::optional<std::string_view> text) {
+  Number value{};
+  if (!text) return std::nullopt;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+  return value;
+}
+
+// -- the lock --
+
+// Start time of a process in clock ticks since boot, field 22 of /proc/<pid>/stat; empty if there
+// is no such process.
+std::optional<std::uint64_t> start_time_of(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.ok()) return std::nullopt;
+  const Result<std::string> text = read_text(file.get(), path);
+  if (!text.ok()) return std::nullopt;
+  // The second field is the program's name in parentheses and may hold anything.
+  std::string_view rest = *text;
+  rest.remove_prefix(std::min(rest.size(), rest.rfind(')') + 1));
+  for (int field = 3; field <= 22; ++field) {
+    rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(' ')));
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    if (field == 22) return number_of<std::uint64_t>(word);
+    rest.remove_prefix(word.size());
+  }
+  return std::nullopt;
+}
+
+std::string owner_text() {
+  const pid_t pid = getpid();
+  return "pid " + std::to_string(pid) + "\nstart " +
+         std::to_string(start_time_of(pid).value_or(0)) + "\n";
+}
+
+std::string owner_of(int lock_fd, const std::string& path) {
+  const Result<std::string> text = read_text(lock_fd, path);
+  if (!text.ok()) return "an unknown process";
+  const auto pid = number_of<pid_t>(line_of(*text, "pid"));
+  const auto start = number_of<std::uint64_t>(line_of(*text, "start"));
+  if (!pid || !start || start_time_of(*pid) != start) return "an unknown process";
+  if (*pid == getpid()) return "this process (pid " + std::to_string(*pid) + ")";
+  return "pid " + std::to_string(*pid);
+}
+
+Result<FileDescriptor> take_lock(const std::string& directory) {
+  const std::string path = directory + "/LOCK";
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.ok()) return errno_status("open " + path, errno);
+  struct flock whole_file = {};
+  whole_file.l_type = F_WRLCK;
+  whole_file.l_whence = SEEK_SET;
+  if (fcntl(file.get(), F_OFD_SETLK, &whole_file) != 0) {
+    if (errno != EAGAIN && errno != EACCES) return errno_status("lock " + path, errno);
+    return Status(StatusCode::kBusy,
+                  "store " + directory + ": in use by " + owner_of(file.get(), path),
+                  "one process owns a store; use that process or wait until it ends");
+  }
+  CAIRN_RETURN_IF_ERROR(write_text(file.get(), path, owner_text()));
+  return file;
+}
+
+// -- the directory --
+
+Status create_directory(const std::string& path) {
+  std::error_code error;
+  const fs::path parent = fs::path(path).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  if (error) return errno_status("create " + parent.string(), error.value());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return errno_status("create " + path, errno);
+  }
+  return {};
+}
+
+enum class Contents { kNothing, kStore, kOther };
+
+Result<Contents> contents_of(const std::string& path) {
+  std::error_code error;
+  fs::directory_iterator at(path, error);
+  if (error) return errno_status("read " + path, error.value());
+  Contents found = Contents::kNothing;
+  for (; at != fs::directory_iterator(); at.increment(error)) {
+    if (error) return errno_status("read " + path, error.value());
+    const fs::path name = at->path().filename();
+    if (name == "FORMAT" || name == "LOCK" || name == "db") return Contents::kStore;
+    found = Contents::kOther;
+  }
+  return found;
+}
+
+// Makes sure that `path` is a directory of ours that holds a store or may get one.
+Status prepare(const std::string& path, bool create_if_missing) {
+  const Status missing = {StatusCode::kNotFound, "store " + path + ": there is none"};
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) return errno_status("open " + path, errno);
+    if (!create_if_missing) return missing;
+    CAIRN_RETURN_IF_ERROR(create_directory(path));
+    if (stat(path.c_str(), &info) != 0) return errno_status("open " + path, errno);
+  }
+  if (!S_ISDIR(info.st_mode)) return invalid_argument("store " + path + ": not a directory");
+  CAIRN_ASSIGN_OR_RETURN(const Contents contents, contents_of(path));
+  if (contents == Contents::kOther) {
+    return invalid_argument("store " + path + ": the directory holds other files",
+                            "name an empty or a missing directory");
+  }
+  if (contents == Contents::kNothing && !create_if_missing) return missing;
+  if (info.st_uid != geteuid()) {
+    return invalid_argument("store " + path + ": the directory belongs to another user");
+  }
+  // Key-value rows can be turned back into the prompt: nobody else may read them.
+  if ((info.st_mode & 0077) != 0 && chmod(path.c_str(), 0700) != 0) {
+    return errno_status("make " + path + " private", errno);
+  }
+  return {};
+}
+
+// -- FORMAT --
+
+std::string format_text(const StoreHeader& header) {
+  std::string text(kFormatTitle);
+  text += "\nformat " + std::to_string(header.format_version);
+  text += "\nreader " + std::to_string(header.reader_version);
+  text += "\nstore " + engine::hex(header.store_id) + "\n";
+  return text;
+}
+
+std::string check_line(std::string_view text) {
+  return "sha256 " +
+         engine::hex(engine::sha256(std::as_bytes(std::span(text.data(), text.size())))) + "\n";
+}
+
+std::optional<std::array<std::uint8_t, 16>> parse_store_id(std::optional<std::string_view> text) {
+  std::array<std::uint8_t, 16> id{};
+  if (!text || text->size() != 2 * id.size()) return std::nullopt;
+  for (std::size_t i = 0; i < id.size(); ++i) {
+    const char* const digits = text->data() + 2 * i;
+    const auto [end, error] = std::from_chars(digits, digits + 2, id[i], 16);
+    if (error != std::errc() || end != digits + 2) return std::nullopt;
+  }
+  return id;
+}
+
+std::optional<StoreHeader> parse_format(std::string_view text) {
+  const std::size_t checked = text.rfind("sha256 ");
+  if (checked == std::string_view::npos || !text.starts_with(kFormatTitle)) return std::nullopt;
+  const std::string_view body = text.substr(0, checked);
+  if (text.substr(checked) != check_line(body)) return std::nullopt;
+  const auto format = number_of<std::uint32_t>(line_of(body, "format"));
+  const auto reader = number_of<std::uint32_t>(line_of(body, "reader"));
+  const auto id = parse_store_id(line_of(body, "store"));
+  if (!format || !reader || !id) return std::nullopt;
+  StoreHeader header;
+  header.format_version = *format;
+  header.reader_version = *reader;
+  header.store_id = *id;
+  return header;
+}
+
+Status sync_directory(const std::string& path) {
+  const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.ok() || fsync(directory.get()) != 0) return errno_status("sync " + path, errno);
+  return {};
+}
+
+}  // namespace
+
+Status check_readable(const StoreHeader& header, const std::string& path) {
+  if (header.reader_version <= kFormatVersion) return {};
+  return {StatusCode::kUnsupported,
+          "store " + path + ": made by a newer version (format " +
+              std::to_string(header.format_version) + ", readable from version " +
+              std::to_string(header.reader_version) + " on; this one reads up to " +
+              std::to_string(kFormatVersion) + ")",
+          "open it with the newer version of Cairn"};
+}
+
+Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool create_if_missing) {
+  if (path.empty()) return invalid_argument("store: an empty path");
+  CAIRN_RETURN_IF_ERROR(prepare(path, create_if_missing));
+  CAIRN_ASSIGN_OR_RETURN(FileDescriptor lock, take_lock(path));
+  StoreDirectory directory(path, std::move(lock));
+  CAIRN_RETURN_IF_ERROR(directory.read_format());
+  return directory;
+}
+
+Status StoreDirectory::read_format() {
+  const std::string file_path = path_ + "/FORMAT";
+  const FileDescriptor file(::open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.ok()) {
+    if (errno != ENOENT) return errno_status("open " + file_path, errno);
+    format_file_ = FormatFile::kMissing;
+    return {};
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, read_text(file.get(), file_path));
+  const std::optional<StoreHeader> header = parse_format(text);
+  format_file_ = header ? FormatFile::kValid : FormatFile::kDamaged;
+  if (!header) return {};
+  format_ = *header;
+  return check_readable(format_, path_);
+}
+
+Status StoreDirectory::write_format(const StoreHeader& header) {
+  const std::string path = path_ + "/FORMAT", temporary = path_ + "/FORMAT.new";
+  const std::string body = format_text(header);
+  {
+    const FileDescriptor file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!file.ok()) return errno_status("create " + temporary, errno);
+    CAIRN_RETURN_IF_ERROR(write_text(file.get(), temporary, body + check_line(body)));
+    if (fsync(file.get()) != 0) return errno_status("sync " + temporary, errno);
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) return errno_status("rename " + path, errno);
+  CAIRN_RETURN_IF_ERROR(sync_directory(path_));
+  format_file_ = FormatFile::kValid;
+  format_ = header;
+  return {};
+}
+
+Result<std::int64_t> StoreDirectory::bytes_on_disk() const {
+  constexpr std::int64_t kStatBlockBytes = 512;  // unit of st_blocks on Linux
+  const auto allocated = [](const fs::path& path) -> std::int64_t {
+    struct stat info = {};
+    // A file that went away since it was listed counts nothing.
+    return lstat(path.c_str(), &info) == 0 ? kStatBlockBytes * info.st_blocks : 0;
+  };
+  std::error_code error;
+  std::int64_t sum = allocated(path_);
+  fs::recursive_directory_iterator at(path_, error);
+  if (error) return errno_status("read " + path_, error.value());
+  while (at != fs::recursive_directory_iterator()) {
+    sum += allocated(at->path());
+    at.increment(error);
+    if (error) return errno_status("read " + path_, error.value());
+  }
+  return sum;
+}
+
+}  // namespace cairn::session

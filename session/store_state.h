@@ -1,0 +1,32 @@
+// What a cairn::Store handle shares: the durable store, and the runtime that it keeps alive.
+#ifndef CAIRN_SESSION_STORE_STATE_H_
+#define CAIRN_SESSION_STORE_STATE_H_
+
+#include <memory>
+#include <utility>
+
+#include "cairn/session.h"
+#include "session/session_store.h"
+
+namespace cairn::session {
+
+// Safe from any thread. The store's directory is released when the last handle, session or turn
+// that shares the state is gone.
+class StoreState {
+ public:
+  StoreState(std::shared_ptr<engine::RuntimeState> runtime, std::unique_ptr<SessionStore> store)
+      : runtime_(std::move(runtime)), store_(std::move(store)) {}
+
+  const std::shared_ptr<engine::RuntimeState>& runtime() const { return runtime_; }
+  SessionStore& store() const { return *store_; }
+
+ private:
+  std::shared_ptr<engine::RuntimeState> runtime_;
+  std::unique_ptr<SessionStore> store_;
+};
+
+SessionInfo session_info(const SessionRecord& record);
+
+}  // namespace cairn::session
+
+#endif  // CAIRN_SESSION_STORE_STATE_H_
