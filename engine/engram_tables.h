@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/status.h"
+#include "engine/engram_classes.h"
 #include "engine/model_config.h"
 #include "engine/tokenizer.h"
 
@@ -17,22 +18,18 @@ struct EngramTables {
   std::vector<std::int32_t> classes;  // [vocab_size], token id -> class
   std::int32_t pad_class = 0;         // classes[engram_pad_id]
   struct Layer {
-    std::vector<std::uint64_t> multipliers;  // [max_ngram]
+    std::vector<std::uint64_t> multipliers;  // [max_ngram], odd; times a class id below 2^63
     std::vector<std::uint64_t> primes;       // [columns], order-major then head
     std::vector<std::uint64_t> offsets;      // [columns], exclusive prefix sums of primes
   };
   std::vector<Layer> layers;  // one per engram layer
 };
 
-// The class map: ids in increasing order, key = normalised text, class on first sight.
-std::vector<std::int32_t> build_engram_classes(const Tokenizer& tokenizer, int vocab_size);
-
-// Lower-case hex SHA-256 of the map as little-endian int32.
-std::string engram_classes_digest(const std::vector<std::int32_t>& classes);
-
 // Derives everything and checks it: class count against the configuration, the published digest for
 // the released vocabulary, sum of primes against the table rows. `folder` may hold an
 // engram_tables.json, whose multipliers and map then take the place of the derived ones.
+// A configuration without engram layers gives empty tables. kCorrupt: the parts of the checkpoint
+// contradict each other, or the file is malformed; kUnsupported: sizes beyond what is searched.
 Result<EngramTables> make_engram_tables(const ModelConfig& config, const Tokenizer& tokenizer,
                                         const std::string& folder);
 
