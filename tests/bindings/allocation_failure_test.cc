@@ -1,0 +1,106 @@
+// Fails the n-th allocation of a C call, for n = 1, 2, ... until the call succeeds: every failure
+// is a code, never an exception or the end of the process, and the next call works.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+#include "cairn/cairn.h"
+
+namespace {
+
+// Allocations of this thread until one fails; negative = none fails.
+thread_local std::int64_t allocations_left = -1;
+
+void* allocate(std::size_t n_bytes) noexcept {
+  if (allocations_left == 0) return nullptr;
+  if (allocations_left > 0) --allocations_left;
+  return std::malloc(n_bytes == 0 ? 1 : n_bytes);
+}
+
+// Runs `call` with its n-th allocation failing for growing n. Returns how often it failed.
+template <class Call>
+int fail_each_allocation(Call call) {
+  constexpr int kMaxAllocations = 100000;
+  for (int n = 0; n < kMaxAllocations; ++n) {
+    cairn_error* error = nullptr;
+    allocations_left = n;
+    const cairn_code code = call(&error);
+    allocations_left = -1;
+    if (code == CAIRN_OK) {
+      EXPECT_EQ(error, nullptr);
+      return n;
+    }
+    EXPECT_EQ(code, CAIRN_OUT_OF_MEMORY) << cairn_error_message(error);
+    cairn_error_destroy(&error);
+  }
+  ADD_FAILURE() << "never succeeded";
+  return kMaxAllocations;
+}
+
+class AllocationFailure : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(cairn_runtime_create(nullptr, &runtime_, nullptr), CAIRN_OK);
+    ASSERT_EQ(cairn_model_open(runtime_, kCheckpoint, CAIRN_CSTRING, nullptr, &model_, nullptr),
+              CAIRN_OK);
+  }
+  void TearDown() override {
+    cairn_model_destroy(&model_);
+    cairn_runtime_destroy(&runtime_);
+  }
+
+  static constexpr const char* kCheckpoint = CAIRN_SOURCE_DIR "/examples/models/tiny-a";
+  cairn_runtime* runtime_ = nullptr;
+  cairn_model* model_ = nullptr;
+};
+
+TEST_F(AllocationFailure, tokenize_reports_out_of_memory) {
+  const int failures = fail_each_allocation([&](cairn_error** error) {
+    cairn_token_list* tokens = nullptr;
+    const cairn_code code =
+        cairn_model_tokenize(model_, "some text", CAIRN_CSTRING, &tokens, error);
+    EXPECT_EQ(tokens != nullptr, code == CAIRN_OK);
+    cairn_token_list_destroy(&tokens);
+    return code;
+  });
+  EXPECT_GT(failures, 0);
+}
+
+TEST_F(AllocationFailure, detokenize_reports_out_of_memory) {
+  const std::int32_t tokens[] = {70, 71, 72};
+  const int failures = fail_each_allocation([&](cairn_error** error) {
+    cairn_buffer* bytes = nullptr;
+    const cairn_code code = cairn_model_detokenize(model_, tokens, 3, &bytes, error);
+    cairn_buffer_destroy(&bytes);
+    return code;
+  });
+  EXPECT_GT(failures, 0);
+}
+
+TEST_F(AllocationFailure, opening_a_model_reports_out_of_memory) {
+  const int failures = fail_each_allocation([&](cairn_error** error) {
+    cairn_model* model = nullptr;
+    const cairn_code code =
+        cairn_model_open(runtime_, kCheckpoint, CAIRN_CSTRING, nullptr, &model, error);
+    EXPECT_EQ(model != nullptr, code == CAIRN_OK);
+    cairn_model_destroy(&model);
+    return code;
+  });
+  EXPECT_GT(failures, 0);
+}
+
+}  // namespace
+
+// libcairn.so takes these from the program as well.
+void* operator new(std::size_t n_bytes) {
+  void* memory = allocate(n_bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(std::size_t n_bytes, const std::nothrow_t&) noexcept {
+  return allocate(n_bytes);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -1,0 +1,629 @@
+/* The C API as a C program uses it: conventions first, then a whole session with tool calls.
+ *   c_api_test CHECKPOINT EMPTY_FOLDER */
+#include <cairn/cairn.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+static const char* checkpoint = NULL;
+static const char* folder = NULL;
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                             \
+    }                                                                         \
+  } while (0)
+
+/* Checks a code; on another one prints the error that came with it. Destroys the error. */
+static void expect_code(int line, cairn_code expected, cairn_code code, cairn_error** error) {
+  if (code != expected) {
+    fprintf(stderr, "%s:%d: expected %s, got %s: %s\n", __FILE__, line, cairn_code_name(expected),
+            cairn_code_name(code), cairn_error_message(*error));
+    ++failures;
+  }
+  cairn_error_destroy(error);
+}
+#define EXPECT(expected, call)                     \
+  do {                                             \
+    cairn_error* error = NULL;                     \
+    const cairn_code code = (call);                \
+    expect_code(__LINE__, expected, code, &error); \
+  } while (0)
+#define EXPECT_OK(call) EXPECT(CAIRN_OK, call)
+
+static const char* path_in_folder(const char* name) {
+  static char path[4096];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+/* A runtime, a model and a store, opened for one test. */
+typedef struct fixture {
+  cairn_runtime* runtime;
+  cairn_model* model;
+  cairn_store* store;
+} fixture;
+
+static fixture open_fixture(const char* store_name) {
+  fixture f = {NULL, NULL, NULL};
+  EXPECT_OK(cairn_runtime_create(NULL, &f.runtime, &error));
+  EXPECT_OK(cairn_model_open(f.runtime, checkpoint, CAIRN_CSTRING, NULL, &f.model, &error));
+  EXPECT_OK(cairn_store_open(f.runtime, path_in_folder(store_name), CAIRN_CSTRING, NULL, &f.store,
+                             &error));
+  return f;
+}
+
+static void close_fixture(fixture* f) {
+  cairn_store_destroy(&f->store);
+  cairn_model_destroy(&f->model);
+  cairn_runtime_destroy(&f->runtime);
+}
+
+/* ---- Conventions ---------------------------------------------------------------------------- */
+
+static void header_and_library_are_of_one_version(void) {
+  char version[32];
+  snprintf(version, sizeof version, "%d.%d.%d", CAIRN_VERSION_MAJOR, CAIRN_VERSION_MINOR,
+           CAIRN_VERSION_PATCH);
+  CHECK(strcmp(version, cairn_version()) == 0);
+  CHECK(cairn_abi_version() == CAIRN_ABI_VERSION);
+  CHECK(cairn_has_feature("persistence") == 1);
+  CHECK(cairn_has_feature("no such feature") == 0);
+  CHECK(cairn_has_feature(NULL) == 0);
+}
+
+static void codes_have_names(void) {
+  CHECK(strcmp(cairn_code_name(CAIRN_OK), "OK") == 0);
+  CHECK(strcmp(cairn_code_name(CAIRN_ALREADY_EXISTS), "ALREADY_EXISTS") == 0);
+  CHECK(strcmp(cairn_code_name(12345), "UNKNOWN") == 0);
+}
+
+static void destroy_accepts_null_and_null_handles(void) {
+  cairn_runtime* runtime = NULL;
+  cairn_event* event = NULL;
+  cairn_runtime_destroy(NULL);
+  cairn_runtime_destroy(&runtime);
+  cairn_model_destroy(NULL);
+  cairn_store_destroy(NULL);
+  cairn_session_destroy(NULL);
+  cairn_session_list_destroy(NULL);
+  cairn_message_list_destroy(NULL);
+  cairn_turn_destroy(NULL);
+  cairn_event_destroy(&event);
+  cairn_error_destroy(NULL);
+  cairn_buffer_destroy(NULL);
+  cairn_token_list_destroy(NULL);
+}
+
+static void accessors_of_null_are_empty(void) {
+  size_t n = 9;
+  int64_t done = 9, total = 9;
+  CHECK(cairn_error_code(NULL) == CAIRN_OK);
+  CHECK(strcmp(cairn_error_name(NULL), "OK") == 0);
+  CHECK(strcmp(cairn_error_message(NULL), "") == 0);
+  CHECK(strcmp(cairn_error_hint(NULL), "") == 0);
+  CHECK(strcmp(cairn_buffer_bytes(NULL, &n), "") == 0 && n == 0);
+  CHECK(cairn_token_list_ids(NULL, &n) == NULL && n == 0);
+  CHECK(cairn_session_list_size(NULL) == 0);
+  CHECK(cairn_message_list_size(NULL) == 0);
+  CHECK(cairn_event_kind(NULL) == -1);
+  CHECK(cairn_event_sequence(NULL) == 0);
+  CHECK(cairn_event_replayed(NULL) == 0);
+  CHECK(cairn_event_block(NULL) == -1);
+  CHECK(cairn_event_block_kind(NULL) == 0);
+  CHECK(cairn_event_end_reason(NULL) == 0);
+  CHECK(strcmp(cairn_event_bytes(NULL, NULL), "") == 0);
+  cairn_event_get_progress(NULL, &done, &total);
+  CHECK(done == 0 && total == 0);
+  CHECK(cairn_event_error(NULL) == NULL);
+  CHECK(cairn_turn_wake_fd(NULL) == -1);
+  cairn_turn_cancel(NULL);
+}
+
+static void missing_arguments_are_errors_not_crashes(void) {
+  cairn_model* model = (cairn_model*)&failures; /* must be cleared */
+  cairn_session* session = NULL;
+  cairn_session_info info = CAIRN_SESSION_INFO_INIT;
+  const cairn_code bad = CAIRN_INVALID_ARGUMENT;
+  EXPECT(bad, cairn_runtime_create(NULL, NULL, &error));
+  EXPECT(bad, cairn_model_open(NULL, "x", 1, NULL, &model, &error));
+  CHECK(model == NULL);
+  EXPECT(bad, cairn_model_get_info(NULL, NULL, &error));
+  EXPECT(bad, cairn_store_list(NULL, NULL, &error));
+  EXPECT(bad, cairn_store_remove(NULL, "x", 1, &error));
+  EXPECT(bad, cairn_session_create(NULL, NULL, "x", 1, NULL, &session, &error));
+  EXPECT(bad, cairn_session_open(NULL, NULL, "x", 1, &session, &error));
+  EXPECT(bad, cairn_session_open_or_create(NULL, NULL, "x", 1, NULL, &session, &error));
+  EXPECT(bad, cairn_session_append_user(NULL, "x", 1, &error));
+  EXPECT(bad, cairn_session_append_json(NULL, "{}", 2, &error));
+  EXPECT(bad, cairn_session_start_turn(NULL, NULL, NULL, &error));
+  EXPECT(bad, cairn_session_resume_turn(NULL, NULL, &error));
+  EXPECT(bad, cairn_session_get_info(NULL, &info, &error));
+  EXPECT(bad, cairn_session_list_get(NULL, 0, &info, &error));
+  EXPECT(bad, cairn_turn_next(NULL, 0, NULL, &error));
+  EXPECT(bad, cairn_event_get_reuse(NULL, NULL, &error));
+  CHECK(cairn_runtime_create(NULL, NULL, NULL) == CAIRN_INVALID_ARGUMENT); /* no error wanted */
+}
+
+static void errors_say_what_and_are_cleared_on_success(void) {
+  cairn_error* error = (cairn_error*)&failures; /* what it held before is not looked at */
+  cairn_runtime* runtime = NULL;
+  cairn_model* model = NULL;
+  CHECK(cairn_runtime_create(NULL, &runtime, &error) == CAIRN_OK);
+  CHECK(error == NULL);
+  const cairn_code code =
+      cairn_model_open(runtime, "/no/such/checkpoint", CAIRN_CSTRING, NULL, &model, &error);
+  CHECK(code == CAIRN_NOT_FOUND && model == NULL);
+  CHECK(cairn_error_code(error) == CAIRN_NOT_FOUND);
+  CHECK(strcmp(cairn_error_name(error), "NOT_FOUND") == 0);
+  CHECK(strstr(cairn_error_message(error), "/no/such/checkpoint") != NULL);
+  cairn_error_destroy(&error);
+  CHECK(error == NULL);
+  cairn_runtime_destroy(&runtime);
+}
+
+static void init_functions_equal_init_macros(void) {
+  const cairn_runtime_options a = CAIRN_RUNTIME_OPTIONS_INIT;
+  const cairn_turn_options b = CAIRN_TURN_OPTIONS_INIT;
+  const cairn_session_options c = CAIRN_SESSION_OPTIONS_INIT;
+  const cairn_model_options d = CAIRN_MODEL_OPTIONS_INIT;
+  const cairn_store_options e = CAIRN_STORE_OPTIONS_INIT;
+  cairn_runtime_options runtime;
+  cairn_turn_options turn;
+  cairn_session_options session;
+  cairn_model_options model;
+  cairn_store_options store;
+  cairn_runtime_options_init(&runtime);
+  cairn_turn_options_init(&turn);
+  cairn_session_options_init(&session);
+  cairn_model_options_init(&model);
+  cairn_store_options_init(&store);
+  cairn_store_options_init(NULL);
+  CHECK(memcmp(&a, &runtime, sizeof a) == 0);
+  CHECK(memcmp(&b, &turn, sizeof b) == 0);
+  CHECK(memcmp(&c, &session, sizeof c) == 0);
+  CHECK(memcmp(&d, &model, sizeof d) == 0);
+  CHECK(memcmp(&e, &store, sizeof e) == 0);
+}
+
+/* A caller compiled against a later header: the same struct with one more field. */
+typedef struct newer_runtime_options {
+  cairn_runtime_options known;
+  int64_t later_field;
+} newer_runtime_options;
+
+static cairn_code create_with(const newer_runtime_options* options, cairn_error** error) {
+  cairn_runtime* runtime = NULL;
+  const cairn_code code = cairn_runtime_create(&options->known, &runtime, error);
+  CHECK((code == CAIRN_OK) == (runtime != NULL));
+  cairn_runtime_destroy(&runtime);
+  return code;
+}
+
+static void option_structs_may_be_older_or_newer(void) {
+  newer_runtime_options options = {CAIRN_RUNTIME_OPTIONS_INIT, 0};
+  options.known.struct_size = sizeof options;
+  EXPECT_OK(create_with(&options, &error));
+  options.later_field = 1;
+  EXPECT(CAIRN_UNSUPPORTED, create_with(&options, &error));
+  options.known.struct_size = offsetof(cairn_runtime_options, log); /* older */
+  EXPECT_OK(create_with(&options, &error));
+  options.known.struct_size = 0;
+  EXPECT(CAIRN_INVALID_ARGUMENT, create_with(&options, &error));
+  options.known.struct_size = (size_t)-1;
+  EXPECT(CAIRN_INVALID_ARGUMENT, create_with(&options, &error));
+}
+
+static void unknown_enumerators_are_unsupported(void) {
+  cairn_runtime_options options = CAIRN_RUNTIME_OPTIONS_INIT;
+  cairn_model_options model_options = CAIRN_MODEL_OPTIONS_INIT;
+  cairn_runtime* runtime = NULL;
+  cairn_model* model = NULL;
+  options.log_level = CAIRN_LOG_ERROR + 1;
+  EXPECT(CAIRN_UNSUPPORTED, cairn_runtime_create(&options, &runtime, &error));
+  EXPECT_OK(cairn_runtime_create(NULL, &runtime, &error));
+  model_options.numerics = 99;
+  EXPECT(CAIRN_UNSUPPORTED,
+         cairn_model_open(runtime, checkpoint, CAIRN_CSTRING, &model_options, &model, &error));
+  cairn_runtime_destroy(&runtime);
+}
+
+static void count_finalize(void* user) { ++*(int*)user; }
+static void ignore_line(void* user, int32_t level, const char* text, size_t n_bytes) {
+  (void)user;
+  CHECK(level >= CAIRN_LOG_TRACE && level <= CAIRN_LOG_ERROR);
+  CHECK(text != NULL && memchr(text, '\n', n_bytes) == NULL);
+}
+
+static void log_user_is_finalised_once_after_the_last_handle(void) {
+  int n_finalized = 0;
+  cairn_runtime_options options = CAIRN_RUNTIME_OPTIONS_INIT;
+  cairn_runtime* runtime = NULL;
+  cairn_model* model = NULL;
+  options.log = ignore_line;
+  options.log_user = &n_finalized;
+  options.log_finalize = count_finalize;
+  options.log_level = CAIRN_LOG_TRACE;
+  EXPECT_OK(cairn_runtime_create(&options, &runtime, &error));
+  EXPECT_OK(cairn_model_open(runtime, checkpoint, CAIRN_CSTRING, NULL, &model, &error));
+  cairn_runtime_destroy(&runtime);
+  CHECK(n_finalized == 0); /* the model keeps the runtime alive */
+  cairn_model_destroy(&model);
+  CHECK(n_finalized == 1);
+  options.log_level = 99;
+  EXPECT(CAIRN_UNSUPPORTED, cairn_runtime_create(&options, &runtime, &error));
+  CHECK(n_finalized == 1); /* nothing was taken */
+}
+
+/* ---- Model and store ------------------------------------------------------------------------ */
+
+static void model_describes_itself(void) {
+  fixture f = open_fixture("describe");
+  cairn_model_info info = CAIRN_MODEL_INFO_INIT;
+  EXPECT_OK(cairn_model_get_info(f.model, &info, &error));
+  CHECK(info.n_layers > 0 && info.vocab_size > 0 && info.max_context > 0);
+  CHECK(info.architecture != NULL && info.architecture[0] != '\0');
+  CHECK(info.fingerprint != NULL && info.fingerprint[0] != '\0');
+  info.struct_size = offsetof(cairn_model_info, fingerprint); /* an older, shorter struct */
+  info.fingerprint = NULL;
+  EXPECT_OK(cairn_model_get_info(f.model, &info, &error));
+  CHECK(info.architecture != NULL && info.fingerprint == NULL);
+  close_fixture(&f);
+}
+
+static void tokens_round_trip(void) {
+  static const char kText[] = "Hello, w\xC3\xB6rld!";
+  fixture f = open_fixture("tokens");
+  cairn_token_list* tokens = NULL;
+  cairn_buffer* bytes = NULL;
+  size_t n_tokens = 0, n_bytes = 0;
+  EXPECT_OK(cairn_model_tokenize(f.model, kText, CAIRN_CSTRING, &tokens, &error));
+  const int32_t* ids = cairn_token_list_ids(tokens, &n_tokens);
+  CHECK(n_tokens > 0);
+  EXPECT_OK(cairn_model_detokenize(f.model, ids, n_tokens, &bytes, &error));
+  CHECK(strcmp(cairn_buffer_bytes(bytes, &n_bytes), kText) == 0 && n_bytes == strlen(kText));
+  cairn_buffer_destroy(&bytes);
+  cairn_token_list_destroy(&tokens);
+  EXPECT_OK(cairn_model_tokenize(f.model, NULL, 0, &tokens, &error));
+  CHECK(cairn_token_list_ids(tokens, &n_tokens) == NULL && n_tokens == 0);
+  cairn_token_list_destroy(&tokens);
+  const int32_t unknown = 1 << 30;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_model_detokenize(f.model, &unknown, 1, &bytes, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_model_tokenize(f.model, "a\xFFz", 3, &tokens, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_model_tokenize(f.model, NULL, 5, &tokens, &error));
+  close_fixture(&f);
+}
+
+static void bad_file_names_are_refused(void) {
+  fixture f = open_fixture("names");
+  cairn_store* store = NULL;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_store_open(f.runtime, "", 0, NULL, &store, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_store_open(f.runtime, "a\0b", 3, NULL, &store, &error));
+  close_fixture(&f);
+}
+
+static void store_lists_and_removes_sessions(void) {
+  fixture f = open_fixture("list");
+  cairn_session* session = NULL;
+  cairn_session_list* list = NULL;
+  cairn_session_info info = CAIRN_SESSION_INFO_INIT;
+  cairn_store_stats stats = CAIRN_STORE_STATS_INIT;
+  EXPECT_OK(cairn_session_create(f.model, f.store, "first", 5, NULL, &session, &error));
+  EXPECT(CAIRN_BUSY, cairn_store_remove(f.store, "first", 5, &error));
+  cairn_session_destroy(&session);
+  EXPECT_OK(cairn_store_list(f.store, &list, &error));
+  CHECK(cairn_session_list_size(list) == 1);
+  EXPECT_OK(cairn_session_list_get(list, 0, &info, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_list_get(list, 1, &info, &error));
+  EXPECT_OK(cairn_store_get_stats(f.store, &stats, &error));
+  CHECK(stats.n_sessions == 1 && stats.bytes_on_disk > 0);
+  EXPECT_OK(cairn_store_remove(f.store, "first", 5, &error));
+  EXPECT(CAIRN_NOT_FOUND, cairn_store_remove(f.store, "first", 5, &error));
+  close_fixture(&f);
+  CHECK(strcmp(info.name, "first") == 0); /* the list outlives the store */
+  CHECK(strlen(info.id) == 32);
+  cairn_session_list_destroy(&list);
+}
+
+static void store_has_one_owner(void) {
+  fixture f = open_fixture("owner");
+  cairn_store* second = NULL;
+  cairn_store_options options = CAIRN_STORE_OPTIONS_INIT;
+  EXPECT(CAIRN_BUSY, cairn_store_open(f.runtime, path_in_folder("owner"), CAIRN_CSTRING, NULL,
+                                      &second, &error));
+  options.must_exist = 1;
+  EXPECT(CAIRN_NOT_FOUND, cairn_store_open(f.runtime, path_in_folder("absent"), CAIRN_CSTRING,
+                                           &options, &second, &error));
+  close_fixture(&f);
+}
+
+/* ---- Sessions ------------------------------------------------------------------------------- */
+
+static const char kTools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"description\": \"Adds.\", "
+    "\"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}}]";
+
+static cairn_turn_options short_answer(void) {
+  cairn_turn_options options = CAIRN_TURN_OPTIONS_INIT;
+  options.max_tokens = 24;
+  options.greedy = 1;
+  return options;
+}
+
+static cairn_session* open_session(const fixture* f, const char* name) {
+  cairn_session* session = NULL;
+  EXPECT_OK(cairn_session_open_or_create(f->model, f->store, name, CAIRN_CSTRING, NULL, &session,
+                                         &error));
+  return session;
+}
+
+static void session_names_are_checked(void) {
+  fixture f = open_fixture("session_names");
+  cairn_session* session = NULL;
+  EXPECT(CAIRN_INVALID_ARGUMENT,
+         cairn_session_create(f.model, f.store, "", 0, NULL, &session, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT,
+         cairn_session_create(f.model, f.store, "a\xFF", 2, NULL, &session, &error));
+  EXPECT(CAIRN_NOT_FOUND, cairn_session_open(f.model, f.store, "x", 1, &session, &error));
+  CHECK(session == NULL);
+  EXPECT_OK(cairn_session_create(f.model, f.store, "x", 1, NULL, &session, &error));
+  cairn_session* twin = NULL;
+  EXPECT(CAIRN_ALREADY_EXISTS, cairn_session_create(f.model, f.store, "x", 1, NULL, &twin, &error));
+  EXPECT(CAIRN_BUSY, cairn_session_open(f.model, f.store, "x", 1, &twin, &error));
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
+static void messages_come_back_as_they_were_appended(void) {
+  fixture f = open_fixture("messages");
+  cairn_session* session = open_session(&f, "m");
+  cairn_message_list* list = NULL;
+  cairn_message m = CAIRN_MESSAGE_INIT;
+  cairn_tool_call call = CAIRN_TOOL_CALL_INIT;
+  EXPECT_OK(cairn_session_append_system(session, "Be brief.", CAIRN_CSTRING, kTools, CAIRN_CSTRING,
+                                        &error));
+  EXPECT_OK(cairn_session_append_json(session, "{\"role\": \"user\", \"content\": \"1+2?\"}",
+                                      CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_append_json(
+      session,
+      "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"call_1\", "
+      "\"type\": "
+      "\"function\", \"function\": {\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 1}\"}}]}",
+      CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_append_tool_result(session, "call_1", CAIRN_CSTRING, "3", 1, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_append_json(session, "[", 1, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_append_user(session, "\xC0\x80", 2, &error));
+  EXPECT_OK(cairn_session_get_messages(session, &list, &error));
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+
+  CHECK(cairn_message_list_size(list) == 4);
+  EXPECT_OK(cairn_message_list_get(list, 0, &m, &error));
+  CHECK(m.role == CAIRN_ROLE_SYSTEM && strcmp(m.text, "Be brief.") == 0);
+  EXPECT_OK(cairn_message_list_get(list, 1, &m, &error));
+  CHECK(m.role == CAIRN_ROLE_USER && strcmp(m.text, "1+2?") == 0 && m.text_bytes == 4);
+  EXPECT_OK(cairn_message_list_get(list, 2, &m, &error));
+  CHECK(m.role == CAIRN_ROLE_ASSISTANT && m.n_tool_calls == 1);
+  EXPECT_OK(cairn_message_list_get_tool_call(list, 2, 0, &call, &error));
+  CHECK(strcmp(call.id, "call_1") == 0 && strcmp(call.name, "add") == 0);
+  CHECK(strstr(call.arguments_json, "\"a\"") != NULL);
+  EXPECT_OK(cairn_message_list_get(list, 3, &m, &error));
+  CHECK(m.role == CAIRN_ROLE_TOOL && strcmp(m.tool_call_id, "call_1") == 0);
+  CHECK(strcmp(m.text, "3") == 0);
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_message_list_get(list, 4, &m, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_message_list_get_tool_call(list, 2, 1, &call, &error));
+  cairn_message_list_destroy(&list);
+}
+
+/* What read_answer saw of one turn. */
+typedef struct answer {
+  char text[4096];
+  size_t n_bytes;
+  int64_t n_replayed; /* events */
+  int32_t end_reason;
+  cairn_usage usage;
+  cairn_reuse reuse; /* detail is not kept */
+} answer;
+
+static void read_event(const cairn_event* event, uint64_t sequence, answer* out) {
+  size_t n_bytes = 0;
+  const int32_t kind = cairn_event_kind(event);
+  const char* bytes = cairn_event_bytes(event, &n_bytes);
+  CHECK(cairn_event_sequence(event) == sequence);
+  CHECK((sequence == 0) == (kind == CAIRN_EVENT_TURN_STARTED));
+  out->n_replayed += cairn_event_replayed(event);
+  if (kind == CAIRN_EVENT_BLOCK_BYTES && out->n_bytes + n_bytes < sizeof out->text) {
+    CHECK(n_bytes > 0 && cairn_event_block(event) >= 0);
+    memcpy(out->text + out->n_bytes, bytes, n_bytes);
+    out->n_bytes += n_bytes;
+  }
+  if (kind == CAIRN_EVENT_PREFILL_PROGRESS) {
+    int64_t done = -1, total = -1;
+    cairn_event_get_progress(event, &done, &total);
+    CHECK(0 <= done && done <= total);
+  }
+  if (kind == CAIRN_EVENT_USAGE) EXPECT_OK(cairn_event_get_usage(event, &out->usage, &error));
+  if (kind == CAIRN_EVENT_TURN_STARTED) {
+    EXPECT_OK(cairn_event_get_reuse(event, &out->reuse, &error));
+    CHECK(out->reuse.detail != NULL);
+  }
+  if (kind == CAIRN_EVENT_TURN_END) out->end_reason = cairn_event_end_reason(event);
+}
+
+/* Reads a turn to its end and destroys it; cancels it after `cancel_after` bytes unless that is 0.
+ */
+static answer read_answer(cairn_turn* turn, size_t cancel_after) {
+  answer out;
+  cairn_event* event = NULL;
+  cairn_event* last = NULL;
+  uint64_t sequence = 0;
+  cairn_code code = CAIRN_OK;
+  cairn_error* error = NULL;
+  struct pollfd wake = {cairn_turn_wake_fd(turn), POLLIN, 0};
+  memset(&out, 0, sizeof out);
+  out.usage.struct_size = sizeof out.usage;
+  out.reuse.struct_size = sizeof out.reuse;
+  for (;;) {
+    code = cairn_turn_next(turn, 0, &event, &error);
+    if (code == CAIRN_TIMEOUT) {
+      CHECK(error == NULL && event == NULL);
+      CHECK(poll(&wake, 1, 60000) == 1);
+      continue;
+    }
+    if (code != CAIRN_OK) break;
+    read_event(event, sequence++, &out);
+    if (cancel_after != 0 && out.n_bytes >= cancel_after) cairn_turn_cancel(turn);
+    cairn_event_destroy(&last);
+    last = event;
+  }
+  CHECK(code == CAIRN_NOT_FOUND && error == NULL);
+  cairn_turn_destroy(&turn);
+  CHECK(cairn_event_kind(last) == CAIRN_EVENT_TURN_END); /* the event outlives the turn */
+  CHECK(cairn_event_error(last) == NULL);
+  cairn_event_destroy(&last);
+  return out;
+}
+
+static answer ask(cairn_session* session) {
+  cairn_turn* turn = NULL;
+  const cairn_turn_options options = short_answer();
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  return read_answer(turn, 0);
+}
+
+static void check_account(const answer* a) {
+  CHECK(a->reuse.prompt_tokens == a->reuse.from_memory + a->reuse.from_disk + a->reuse.prefilled);
+  CHECK(a->reuse.prompt_tokens > 0 && a->reuse.exact == 1);
+  CHECK(a->usage.output_tokens > 0 && a->usage.output_tokens <= 24);
+  CHECK(a->usage.context_used <= a->usage.context_size);
+}
+
+/* The point of the library, through its C API: what was computed once is not computed again,
+ * neither in the same process nor after the session was closed and opened. */
+static void a_tool_session_reuses_what_it_computed(void) {
+  fixture f = open_fixture("tool_session");
+  cairn_session* session = open_session(&f, "tools");
+  cairn_session_info info = CAIRN_SESSION_INFO_INIT;
+  EXPECT_OK(cairn_session_append_system(session, "Be brief.", CAIRN_CSTRING, kTools, CAIRN_CSTRING,
+                                        &error));
+  EXPECT_OK(cairn_session_append_user(session, "What is 1+2?", CAIRN_CSTRING, &error));
+  const answer first = ask(session);
+  check_account(&first);
+  CHECK(first.reuse.prefilled == first.reuse.prompt_tokens);
+
+  EXPECT_OK(cairn_session_append_tool_result(session, "call_1", CAIRN_CSTRING, "3", 1, &error));
+  const answer second = ask(session);
+  check_account(&second);
+  CHECK(second.reuse.from_memory >= first.reuse.prompt_tokens);
+  CHECK(second.reuse.prefilled < 64);
+
+  EXPECT_OK(cairn_session_get_info(session, &info, &error));
+  CHECK(info.turn_open == 0 && info.n_tokens > second.reuse.prompt_tokens);
+  CHECK(strcmp(info.name, "tools") == 0);
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+
+  f = open_fixture("tool_session");
+  session = open_session(&f, "tools");
+  EXPECT_OK(cairn_session_append_tool_result(session, "call_2", CAIRN_CSTRING, "3", 1, &error));
+  const answer third = ask(session);
+  check_account(&third);
+  CHECK(third.reuse.from_disk >= second.reuse.prompt_tokens);
+  CHECK(third.reuse.from_memory == 0);
+  CHECK(third.reuse.prefilled < 64);
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
+static void parents_may_be_destroyed_first(void) {
+  fixture f = open_fixture("order");
+  cairn_session* session = open_session(&f, "s");
+  cairn_turn* turn = NULL;
+  const cairn_turn_options options = short_answer();
+  close_fixture(&f);
+  CHECK(f.runtime == NULL && f.model == NULL && f.store == NULL);
+  EXPECT_OK(cairn_session_append_user(session, "Hi", CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  cairn_session_destroy(&session);
+  const answer a = read_answer(turn, 0);
+  check_account(&a);
+}
+
+static void a_cancelled_turn_goes_on_where_it_stopped(void) {
+  fixture f = open_fixture("cancel");
+  cairn_turn* turn = NULL;
+  cairn_session* plain = open_session(&f, "plain");
+  cairn_session* cancelled = open_session(&f, "cancelled");
+  EXPECT_OK(cairn_session_append_user(plain, "Count.", CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_append_user(cancelled, "Count.", CAIRN_CSTRING, &error));
+  const answer expected = ask(plain);
+  EXPECT(CAIRN_NOT_FOUND, cairn_session_resume_turn(plain, &turn, &error));
+
+  const cairn_turn_options options = short_answer();
+  EXPECT_OK(cairn_session_start_turn(cancelled, &options, &turn, &error));
+  const answer part = read_answer(turn, 1);
+  if (part.end_reason == CAIRN_END_CANCELLED) { /* else it was quicker than the cancel */
+    EXPECT_OK(cairn_session_resume_turn(cancelled, &turn, &error));
+    const answer whole = read_answer(turn, 0);
+    CHECK(whole.n_replayed > 0);
+    CHECK(whole.n_bytes == expected.n_bytes);
+    CHECK(memcmp(whole.text, expected.text, expected.n_bytes) == 0);
+    CHECK(whole.end_reason == expected.end_reason);
+  }
+  cairn_session_destroy(&plain);
+  cairn_session_destroy(&cancelled);
+  close_fixture(&f);
+}
+
+static void destroying_a_running_turn_frees_the_session(void) {
+  fixture f = open_fixture("destroy");
+  cairn_session* session = open_session(&f, "s");
+  cairn_turn* turn = NULL;
+  cairn_turn* second = NULL;
+  cairn_turn_options options = short_answer();
+  options.max_tokens = 2000;
+  EXPECT_OK(cairn_session_append_user(session, "Hi", CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  EXPECT(CAIRN_BUSY, cairn_session_start_turn(session, &options, &second, &error));
+  EXPECT(CAIRN_BUSY, cairn_session_append_user(session, "more", CAIRN_CSTRING, &error));
+  cairn_turn_destroy(&turn);
+  CHECK(turn == NULL);
+  EXPECT_OK(cairn_session_resume_turn(session, &turn, &error));
+  cairn_turn_destroy(&turn);
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 3) return fprintf(stderr, "usage: c_api_test CHECKPOINT EMPTY_FOLDER\n"), 2;
+  checkpoint = argv[1];
+  folder = argv[2];
+#define RUN(test) fprintf(stderr, "%s\n", #test), test()
+  RUN(header_and_library_are_of_one_version);
+  RUN(codes_have_names);
+  RUN(destroy_accepts_null_and_null_handles);
+  RUN(accessors_of_null_are_empty);
+  RUN(missing_arguments_are_errors_not_crashes);
+  RUN(errors_say_what_and_are_cleared_on_success);
+  RUN(init_functions_equal_init_macros);
+  RUN(option_structs_may_be_older_or_newer);
+  RUN(unknown_enumerators_are_unsupported);
+  RUN(log_user_is_finalised_once_after_the_last_handle);
+  RUN(model_describes_itself);
+  RUN(tokens_round_trip);
+  RUN(bad_file_names_are_refused);
+  RUN(store_lists_and_removes_sessions);
+  RUN(store_has_one_owner);
+  RUN(session_names_are_checked);
+  RUN(messages_come_back_as_they_were_appended);
+  RUN(a_tool_session_reuses_what_it_computed);
+  RUN(parents_may_be_destroyed_first);
+  RUN(a_cancelled_turn_goes_on_where_it_stopped);
+  RUN(destroying_a_running_turn_frees_the_session);
+  fprintf(stderr, "%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
+}
