@@ -1,23 +1,9 @@
 #include "bindings/c/boundary.h"
 
-#include <utf8proc.h>
+#include "engine/utf8.h"
 
 namespace cairn::c_api {
 namespace {
-
-// Offset of the first byte that does not begin a UTF-8 character, or the size if all do.
-std::size_t valid_utf8_prefix(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  std::size_t offset = 0;
-  while (offset < text.size()) {
-    utf8proc_int32_t code_point = 0;
-    const utf8proc_ssize_t n_bytes = utf8proc_iterate(
-        bytes + offset, static_cast<utf8proc_ssize_t>(text.size() - offset), &code_point);
-    if (n_bytes < 0) return offset;
-    offset += static_cast<std::size_t>(n_bytes);
-  }
-  return offset;
-}
 
 Result<std::string_view> bytes_argument(const char* bytes, std::size_t length,
                                         std::string_view name) {
@@ -69,7 +55,7 @@ Status required(const void* pointer, std::string_view name) {
 Result<std::string_view> text_argument(const char* text, std::size_t length,
                                        std::string_view name) {
   CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, bytes_argument(text, length, name));
-  const std::size_t valid = valid_utf8_prefix(bytes);
+  const std::size_t valid = engine::valid_utf8_prefix(bytes);
   if (valid == bytes.size()) return bytes;
   return invalid_argument(std::string(name) + ": not UTF-8 at byte " + std::to_string(valid));
 }
