@@ -12,7 +12,6 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <boost/unordered/unordered_flat_set.hpp>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +21,7 @@
 namespace cairn::engine {
 namespace {
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kNone = BytePairEncoder::Scratch::kNone;
 
 struct MergeRule {
   std::uint32_t rank;

@@ -22,6 +22,7 @@ class BytePairEncoder {
       std::uint32_t previous, next;  // neighbours; kNone at the ends
       std::uint32_t rank;            // of the merge with `next`; kNone = no such merge
     };
+    static constexpr std::uint32_t kNone = 0xFFFFFFFF;
     std::vector<Symbol> symbols;
     std::vector<std::uint64_t> queue;  // heap of rank << 32 | index of the left symbol
   };

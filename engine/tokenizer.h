@@ -25,7 +25,7 @@ class Tokenizer {
   ~Tokenizer();
 
   // Text to tokens with added-token matching off: what a user typed stays text. Invalid UTF-8 is
-  // encoded byte by byte. Appends to `out`.
+  // encoded byte by byte. Appends to `out`. `text` is under 4 GiB; time n log n at worst.
   void encode_text(std::string_view text, std::vector<TokenId>& out) const;
   // The reference's encoding of a whole prompt string: leftmost longest added tokens first.
   void encode_with_added_tokens(std::string_view text, std::vector<TokenId>& out) const;

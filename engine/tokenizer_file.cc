@@ -32,7 +32,10 @@ Status wrong_type(std::string_view path, std::string_view expected) {
 }
 
 Status unsupported(std::string_view path, const json::value& found) {
-  return {StatusCode::kUnsupported, std::string(path) + ": " + json::serialize(found) +
+  constexpr std::size_t kMaxQuote = 100;  // a component can hold tables
+  std::string quote = json::serialize(found);
+  if (quote.size() > kMaxQuote) quote.replace(kMaxQuote, quote.npos, "...");
+  return {StatusCode::kUnsupported, std::string(path) + ": " + quote +
                                         " is not supported: text would be encoded differently"};
 }
 
