@@ -107,6 +107,13 @@ Result<Enum> enum_option(std::int32_t value, Enum last, std::string_view name) {
                 std::string(name) + ": unknown value " + std::to_string(value));
 }
 
+// A reserved option may get a meaning; a caller that sets it expects that meaning.
+Status expect_reserved_zero(std::int32_t reserved) {
+  if (reserved == 0) return {};
+  return {StatusCode::kUnsupported, "options.reserved is " + std::to_string(reserved),
+          "leave it zero"};
+}
+
 Result<cairn::RuntimeOptions> runtime_options(const cairn_runtime_options& given,
                                               std::shared_ptr<HostLog> log) {
   cairn::RuntimeOptions options;
@@ -125,6 +132,7 @@ Result<cairn::RuntimeOptions> runtime_options(const cairn_runtime_options& given
 
 Result<cairn::ModelOptions> model_options(const cairn_model_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_model_options read, read_options(given, "options"));
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
   cairn::ModelOptions options;
   CAIRN_ASSIGN_OR_RETURN(options.numerics,
                          enum_option(read.numerics, cairn::Numerics::kF32, "numerics"));
@@ -135,11 +143,13 @@ Result<cairn::ModelOptions> model_options(const cairn_model_options* given) {
 
 Result<cairn::StoreOptions> store_options(const cairn_store_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_store_options read, read_options(given, "options"));
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
   return cairn::StoreOptions{.create_if_missing = read.must_exist == 0};
 }
 
 Result<cairn::SessionOptions> session_options(const cairn_session_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_session_options read, read_options(given, "options"));
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
   cairn::SessionOptions options;
   CAIRN_ASSIGN_OR_RETURN(options.restore,
                          enum_option(read.restore, cairn::RestorePolicy::kBounded, "restore"));

@@ -190,6 +190,23 @@ static void init_functions_equal_init_macros(void) {
   CHECK(memcmp(&e, &store, sizeof e) == 0);
 }
 
+/* On LP64. Programs compiled against this header rely on it: fields are added at the end only. */
+static void structs_keep_their_layout(void) {
+  if (sizeof(void*) != 8) return;
+  CHECK(offsetof(cairn_runtime_options, log_finalize) == 32);
+  CHECK(offsetof(cairn_model_options, reserved) == 20);
+  CHECK(offsetof(cairn_model_info, global_kv_bytes_per_token) == 72);
+  CHECK(offsetof(cairn_store_options, reserved) == 12);
+  CHECK(offsetof(cairn_store_stats, n_tails) == 32);
+  CHECK(offsetof(cairn_session_info, reserved) == 68);
+  CHECK(offsetof(cairn_session_options, reserved) == 20);
+  CHECK(offsetof(cairn_turn_options, penalty_window) == 52);
+  CHECK(offsetof(cairn_message, reserved) == 60);
+  CHECK(offsetof(cairn_tool_call, reserved) == 44);
+  CHECK(offsetof(cairn_reuse, reserved) == 84);
+  CHECK(offsetof(cairn_usage, decode_ms) == 80);
+}
+
 /* A caller compiled against a later header: the same struct with one more field. */
 typedef struct newer_runtime_options {
   cairn_runtime_options known;
@@ -218,7 +235,7 @@ static void option_structs_may_be_older_or_newer(void) {
   EXPECT(CAIRN_INVALID_ARGUMENT, create_with(&options, &error));
 }
 
-static void unknown_enumerators_are_unsupported(void) {
+static void unknown_option_values_are_unsupported(void) {
   cairn_runtime_options options = CAIRN_RUNTIME_OPTIONS_INIT;
   cairn_model_options model_options = CAIRN_MODEL_OPTIONS_INIT;
   cairn_runtime* runtime = NULL;
@@ -227,6 +244,10 @@ static void unknown_enumerators_are_unsupported(void) {
   EXPECT(CAIRN_UNSUPPORTED, cairn_runtime_create(&options, &runtime, &error));
   EXPECT_OK(cairn_runtime_create(NULL, &runtime, &error));
   model_options.numerics = 99;
+  EXPECT(CAIRN_UNSUPPORTED,
+         cairn_model_open(runtime, checkpoint, CAIRN_CSTRING, &model_options, &model, &error));
+  model_options.numerics = 0;
+  model_options.reserved = 1;
   EXPECT(CAIRN_UNSUPPORTED,
          cairn_model_open(runtime, checkpoint, CAIRN_CSTRING, &model_options, &model, &error));
   cairn_runtime_destroy(&runtime);
@@ -610,8 +631,9 @@ int main(int argc, char** argv) {
   RUN(missing_arguments_are_errors_not_crashes);
   RUN(errors_say_what_and_are_cleared_on_success);
   RUN(init_functions_equal_init_macros);
+  RUN(structs_keep_their_layout);
   RUN(option_structs_may_be_older_or_newer);
-  RUN(unknown_enumerators_are_unsupported);
+  RUN(unknown_option_values_are_unsupported);
   RUN(log_user_is_finalised_once_after_the_last_handle);
   RUN(model_describes_itself);
   RUN(tokens_round_trip);
