@@ -34,9 +34,9 @@ inline constexpr std::int64_t kCommitBytesMax = 256 << 20;
 inline constexpr std::size_t kSessionNameBytesMax = 200;
 
 struct NewSession {
-  std::string name;  // 1..200 bytes of UTF-8 without control characters
-  std::string model_fingerprint;
-  SessionOptions options;
+  std::string name = {};  // 1..200 bytes of UTF-8 without control characters
+  std::string model_fingerprint = {};
+  SessionOptions options = {};
   std::uint32_t kv_namespace = 0;
 };
 
@@ -45,17 +45,17 @@ struct NewTail {
   std::int64_t position = 0;   // tokens before it
   BlockKey chain_key{};        // of the last whole block before it
   std::uint64_t sequence = 0;  // the event the session stands at
-  std::span<const std::byte> payload;
+  std::span<const std::byte> payload = {};
 };
 
 // What one commit writes, all of it at one instant or nothing.
 struct Commit {
-  SessionId session;
-  std::vector<LogEvent> events;         // ascending sequences that the log does not have
-  std::uint32_t kv_namespace = 0;       // of the blocks
-  std::vector<NewBlock> blocks;         // those already stored are skipped: the first writer wins
-  std::optional<NewTail> tail;          // replaces the one in its slot
-  std::optional<SessionRecord> record;  // replaces the session's; its name does not change
+  SessionId session = {};
+  std::vector<LogEvent> events = {};  // ascending sequences that the log does not have
+  std::uint32_t kv_namespace = 0;     // of the blocks
+  std::vector<NewBlock> blocks = {};  // those already stored are skipped: the first writer wins
+  std::optional<NewTail> tail = {};   // replaces the one in its slot
+  std::optional<SessionRecord> record = {};  // replaces the session's; its name does not change
   Durability durability = Durability::kSynced;
 };
 
