@@ -6,9 +6,7 @@
 //    a power of two (at most 41 bits), rounded once to f32, times the two block scales, added to an
 //    f32 accumulator in ascending block order. It is free of order inside the block, so every
 //    instruction set can give the same bits.
-//  * everything else: eight f32 lanes, lane l summing k = l, l+8, l+16, ... in ascending order,
-//  then
-//    ((0+4)+(2+6)) + ((1+5)+(3+7)). K not a multiple of 8 is padded with zeros.
+//  * everything else: eight f64 lanes in a fixed order, rounded once to f32 (cpu/lane_sum.h).
 #ifndef CAIRN_KERNELS_MATMUL_H_
 #define CAIRN_KERNELS_MATMUL_H_
 

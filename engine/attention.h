@@ -1,0 +1,40 @@
+// The attention sublayer, one function per term of spec/architecture.md section 7.
+#ifndef CAIRN_ENGINE_ATTENTION_H_
+#define CAIRN_ENGINE_ATTENTION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/activations.h"
+#include "engine/kv_cache.h"
+#include "engine/layer_context.h"
+#include "engine/linear.h"
+#include "engine/pass_plan.h"
+#include "engine/weights.h"
+
+namespace cairn::engine {
+
+// Section 7.1: normalised low-rank query [rows, q_rank] and rotated heads [rows, n_heads,
+// head_dim].
+std::vector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeights& w,
+                                    const LinearInput& x);
+std::vector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
+                                const LinearInput& qr, const std::int64_t* positions);
+
+// Section 7.2: rotated window KV before quantisation, [rows, head_dim].
+std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
+                             const LinearInput& x, const std::int64_t* positions);
+
+// Section 7.6: attention output [rows, n_heads, head_dim] (rotated back in place) -> y [rows, dim].
+void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
+                      const std::int64_t* positions, std::int64_t rows, float* y);
+
+// The whole sublayer for the chunk at positions first .. first+n-1: reads a.normed, writes
+// a.sublayer_out from rows.output_from on, a.top_k and a.kept_blocks where the layer indexes, and
+// appends to the cache.
+void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, const LayerRows& rows,
+               std::int64_t first, std::int64_t n, Activations& a, KvCache& cache);
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_ATTENTION_H_

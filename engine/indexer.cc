@@ -1,0 +1,134 @@
+#include "engine/indexer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/number_formats.h"
+
+namespace cairn::engine {
+namespace {
+
+std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+bool pool_can_restrict(const ModelConfig& config, std::int64_t n_visible) {
+  return n_visible > std::int64_t{config.candidate_top_blocks} * config.candidate_block_size;
+}
+
+}  // namespace
+
+std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& w,
+                                 const LinearInput& qr, const std::int64_t* positions) {
+  std::vector<float> q(usize(qr.rows() * w.wq_b.rows));
+  linear(ctx, qr, w.wq_b, q.data());
+  ctx.k.rope(ctx.run, {.x = q.data(),
+                       .rows = qr.rows(),
+                       .n_vectors = ctx.config.index_n_heads,
+                       .dim = ctx.config.index_head_dim,
+                       .rope_dim = ctx.config.rope_dim,
+                       .frequencies = ctx.frequencies,
+                       .positions = positions,
+                       .round_bf16 = ctx.arithmetic.round_bf16});
+  return q;
+}
+
+void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q) {
+  const kernels::RowFormat format = ctx.arithmetic.index_format;
+  const std::int64_t dim = ctx.config.index_head_dim;
+  std::vector<std::byte> row(usize(kernels::row_bytes(format, dim)));
+  for (std::size_t at = 0; at < q.size(); at += usize(dim)) {
+    kernels::encode_row(format, q.data() + at, dim, row.data());
+    kernels::decode_row(format, row.data(), dim, q.data() + at);
+  }
+}
+
+std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeights& w,
+                                      const float* x, std::int64_t rows, std::vector<float>* raw) {
+  std::vector<float> weights(usize(rows * ctx.config.index_n_heads));
+  linear(ctx, x, rows, w.weights_proj, weights.data(), /*rounded=*/true);
+  if (raw) *raw = weights;
+  const auto factor =
+      static_cast<float>(std::pow(static_cast<double>(ctx.config.index_head_dim), -0.5) *
+                         std::pow(static_cast<double>(ctx.config.index_n_heads), -0.5));
+  for (float& weight : weights) {
+    weight *= factor;
+    if (ctx.arithmetic.round_bf16) weight = kernels::round_to_bf16(weight);
+  }
+  return weights;
+}
+
+std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
+                                const GlobalKv& kv, std::int64_t n_visible) {
+  std::vector<float> scores(usize(n_visible));
+  ctx.k.index_scores(ctx.run, {.q = q,
+                               .w = w,
+                               .n_heads = ctx.config.index_n_heads,
+                               .dim = ctx.config.index_head_dim,
+                               .keys = {kv.index.data(), ctx.arithmetic.index_format},
+                               .n_visible = n_visible,
+                               .scores = scores.data(),
+                               .round_bf16 = ctx.arithmetic.round_bf16});
+  return scores;
+}
+
+std::vector<std::uint8_t> candidate_pool(const LayerContext& ctx,
+                                         const std::vector<float>& scores) {
+  const auto n = static_cast<std::int64_t>(scores.size());
+  if (!pool_can_restrict(ctx.config, n)) return {};
+  const std::int64_t block_size = ctx.config.candidate_block_size;
+  std::vector<std::uint8_t> kept(usize((n + block_size - 1) / block_size));
+  ctx.k.candidate_blocks(ctx.run, {.scores = scores.data(),
+                                   .n = n,
+                                   .block_size = block_size,
+                                   .top_blocks = ctx.config.candidate_top_blocks,
+                                   .kept = kept.data()});
+  return kept;
+}
+
+void restrict_to_pool(const LayerContext& ctx, const std::vector<std::uint8_t>& kept,
+                      std::vector<float>& scores) {
+  if (kept.empty()) return;
+  const auto block_size = static_cast<std::size_t>(ctx.config.candidate_block_size);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    if (!kept[i / block_size]) scores[i] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+void select_entries(const LayerContext& ctx, const std::vector<float>& scores, std::int32_t* out) {
+  ctx.k.top_k(ctx.run, {.scores = scores.data(),
+                        .n = static_cast<std::int64_t>(scores.size()),
+                        .k = ctx.config.index_top_k,
+                        .out = out});
+}
+
+void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
+                 const float* x, const std::int64_t* positions, const GlobalKv& kv,
+                 std::int32_t* top_k, std::vector<std::uint8_t>* kept_blocks) {
+  const ModelConfig& config = ctx.config;
+  const std::int64_t rows = qr.rows(), k = config.index_top_k;
+  const std::int64_t query_size = std::int64_t{config.index_n_heads} * config.index_head_dim;
+  std::vector<float> q = index_queries(ctx, w, qr, positions);
+  quantise_index_queries(ctx, q);
+  const std::vector<float> weights = index_head_weights(ctx, w, x, rows);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t n = visible_entries(positions[row], ctx.plan.ratio);
+    std::int32_t* list = top_k + row * k;
+    std::vector<std::uint8_t>& kept = kept_blocks[row];
+    if (ctx.plan.writes_candidates) kept.clear();
+    const bool pool_matters = (ctx.plan.writes_candidates && pool_can_restrict(config, n)) ||
+                              (ctx.plan.uses_candidates && !kept.empty());
+    if (n <= k && !pool_matters) {  // everything visible is chosen whatever the scores
+      std::iota(list, list + n, 0);
+      std::fill(list + n, list + k, -1);
+      continue;
+    }
+    std::vector<float> scores = index_scores(ctx, q.data() + row * query_size,
+                                             weights.data() + row * config.index_n_heads, kv, n);
+    if (ctx.plan.writes_candidates) kept = candidate_pool(ctx, scores);
+    if (ctx.plan.uses_candidates) restrict_to_pool(ctx, kept, scores);
+    select_entries(ctx, scores, list);
+  }
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,52 @@
+// Which compressed entries a query attends (spec/architecture.md section 8).
+#ifndef CAIRN_ENGINE_INDEXER_H_
+#define CAIRN_ENGINE_INDEXER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/layer_context.h"
+#include "engine/linear.h"
+#include "engine/weights.h"
+
+namespace cairn::engine {
+
+// Rotated index queries before quantisation: [rows, index_n_heads, index_head_dim].
+std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& w,
+                                 const LinearInput& qr, const std::int64_t* positions);
+// Quantise and dequantise them in place, as the cache does with keys.
+void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q);
+// Head weights including the factor (index_head_dim * index_n_heads)^-1/2: [rows, index_n_heads].
+// `raw` (may be null) receives the projection before the factor.
+std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeights& w,
+                                      const float* x, std::int64_t rows,
+                                      std::vector<float>* raw = nullptr);
+
+// Entries visible to the query at `position`.
+inline std::int64_t visible_entries(std::int64_t position, int ratio) {
+  return (position + 1) / ratio;
+}
+
+// Scores of the first n_visible entries for one query: q [heads, dim], w [heads].
+std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
+                                const GlobalKv& kv, std::int64_t n_visible);
+
+// Blocks of the candidate pool from the scores of all visible entries; empty if it restricts
+// nothing.
+std::vector<std::uint8_t> candidate_pool(const LayerContext& ctx, const std::vector<float>& scores);
+// Scores of entries outside the pool become -infinity.
+void restrict_to_pool(const LayerContext& ctx, const std::vector<std::uint8_t>& kept,
+                      std::vector<float>& scores);
+// The index_top_k best, ascending, -1 padded: out [index_top_k].
+void select_entries(const LayerContext& ctx, const std::vector<float>& scores, std::int32_t* out);
+
+// All of it for the queries of `rows` rows: writes top_k [rows, index_top_k] and, at the candidate
+// source, kept_blocks[i]; reads kept_blocks[i] where the layer searches the pool.
+void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
+                 const float* x, const std::int64_t* positions, const GlobalKv& kv,
+                 std::int32_t* top_k, std::vector<std::uint8_t>* kept_blocks);
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_INDEXER_H_

@@ -1,0 +1,40 @@
+// One layer of the network; reads like spec/architecture.md section 5.1.
+#ifndef CAIRN_ENGINE_LAYER_H_
+#define CAIRN_ENGINE_LAYER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/activations.h"
+#include "engine/engram_tables.h"
+#include "engine/kv_cache.h"
+#include "engine/layer_context.h"
+#include "engine/pass_plan.h"
+#include "engine/weights.h"
+
+namespace cairn::engine {
+
+// The rows of a chunk: positions first .. first+n-1, row t of every activation.
+struct Chunk {
+  std::int64_t first = 0, n = 0;
+  const EngramTables* engram = nullptr;                // null: the model has none
+  const std::vector<std::int32_t>* classes = nullptr;  // token classes from position 0
+};
+
+// Runs layer `index` over the chunk's rows that `rows` asks for: a.h and a.pre in and out.
+void layer(const LayerContext& ctx, const LayerWeights& w, int index, const LayerRows& rows,
+           const Chunk& chunk, Activations& a, KvCache& cache);
+
+// Coefficients of one sublayer for `n` rows: h [n, hc, dim] -> pre, post [n, hc], comb [n, hc, hc].
+void mix(const LayerContext& ctx, const HyperConnectionWeights& w, const float* h, std::int64_t n,
+         float* pre, float* post, float* comb);
+// normed = rms_norm(sum of streams weighted by `pre`); `collapsed` keeps the sum. [n, dim] each.
+void collapse_and_norm(const LayerContext& ctx, const float* h, const float* pre,
+                       const Bf16View& norm, std::int64_t n, float* collapsed, float* normed);
+// h <- post * y + comb^T h for `n` rows.
+void expand(const LayerContext& ctx, const float* y, const float* post, const float* comb,
+            std::int64_t n, float* h);
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_LAYER_H_

@@ -1,0 +1,143 @@
+#include "engine/loaded_model.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "engine/model_info.h"
+#include "engine/runtime.h"
+#include "kernels/rope.h"
+
+namespace cairn::engine {
+namespace {
+
+// Changes when the same tokens and weights give other KV bytes: kernels, rounding points, row
+// layout.
+constexpr std::string_view kNumericClass = "scalar-1";
+constexpr std::string_view kPromptFormat = "dsv41-1";
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    return Status(StatusCode::kNotFound, "cannot read " + path,
+                  "a checkpoint folder holds config.json, tokenizer.json and *.safetensors");
+  }
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// Spellings that a model must never be made to say (spec/prompt-format.md section 1.2).
+bool is_filler(std::string_view spelling) {
+  constexpr std::array<std::string_view, 5> kPrefixes = {"<｜place▁holder▁no▁",
+                                                         "<|place_holder_mm_span_", "<｜tool▁",
+                                                         "<｜deepseek_image｜>", "<｜rl_image_"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return spelling.starts_with(prefix); });
+}
+
+std::vector<TokenId> masked_ids(const Tokenizer& tokenizer, int vocab_size) {
+  std::vector<TokenId> masked;
+  for (TokenId id = 0; id < vocab_size; ++id) {
+    const bool unknown = id >= tokenizer.size() || tokenizer.spelling(id).empty();
+    if (unknown || (tokenizer.is_added(id) && is_filler(tokenizer.bytes(id)))) masked.push_back(id);
+  }
+  return masked;
+}
+
+Status check_vocabulary(const ModelConfig& config, const Tokenizer& tokenizer) {
+  if (tokenizer.size() <= config.vocab_size) return {};
+  return corrupt("tokenizer.json has " + std::to_string(tokenizer.size()) +
+                     " tokens, config.json's vocab_size is " + std::to_string(config.vocab_size),
+                 "use the tokenizer of this checkpoint");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeState> runtime,
+                                                       const std::string& folder,
+                                                       const ModelOptions& options) {
+  if (options.prefill_chunk < 1 || options.prefill_chunk > 4096) {
+    return invalid_argument("prefill_chunk is " + std::to_string(options.prefill_chunk) +
+                            ", must be 1 to 4096");
+  }
+  if (options.numerics < Numerics::kReference || options.numerics > Numerics::kF32) {
+    return invalid_argument("numerics has no value " +
+                            std::to_string(static_cast<int>(options.numerics)));
+  }
+  std::shared_ptr<LoadedModel> model(new LoadedModel);
+  model->runtime_ = std::move(runtime);
+  model->options_ = options;
+  model->arithmetic_ = arithmetic_of(options.numerics);
+  CAIRN_ASSIGN_OR_RETURN(const std::string json, read_text_file(folder + "/config.json"));
+  CAIRN_ASSIGN_OR_RETURN(model->config_, parse_model_config(json, nullptr));
+  const ModelConfig& config = model->config_;
+  if (options.max_context < 0 || options.max_context > config.max_positions) {
+    return invalid_argument("max_context is " + std::to_string(options.max_context) +
+                            ", the checkpoint allows 1 to " + std::to_string(config.max_positions));
+  }
+  CAIRN_ASSIGN_OR_RETURN(model->tokenizer_, Tokenizer::load(folder + "/tokenizer.json"));
+  CAIRN_RETURN_IF_ERROR(check_vocabulary(config, *model->tokenizer_));
+  CAIRN_ASSIGN_OR_RETURN(model->checkpoint_, Checkpoint::open(folder));
+  CAIRN_ASSIGN_OR_RETURN(model->weights_, bind_weights(config, *model->checkpoint_));
+  if (!config.engram_layers.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(model->engram_, make_engram_tables(config, *model->tokenizer_, folder));
+  }
+  const kernels::YarnParams yarn{config.yarn_factor, config.yarn_beta_fast, config.yarn_beta_slow,
+                                 config.yarn_original_positions};
+  model->window_frequencies_ = kernels::rope_frequencies(config.rope_dim, config.rope_theta, {});
+  model->compressed_frequencies_ =
+      kernels::rope_frequencies(config.rope_dim, config.compress_rope_theta, yarn);
+  model->activations_ = std::make_unique<Activations>(config, options.prefill_chunk);
+
+  model->info_ = describe_model(config);
+  if (options.max_context > 0) model->info_.max_context = options.max_context;
+  model->info_.weight_bytes = model->checkpoint_->total_bytes();
+  const std::string numeric_class = std::string(kNumericClass) + "/" + std::string(kPromptFormat) +
+                                    "/" + std::to_string(static_cast<int>(options.numerics));
+  CAIRN_ASSIGN_OR_RETURN(model->info_.fingerprint,
+                         model_fingerprint(folder, *model->checkpoint_, numeric_class));
+  model->think_end_ = model->tokenizer_->added_token("</think>").value_or(-1);
+  model->masked_ids_ = engine::masked_ids(*model->tokenizer_, config.vocab_size);
+  return model;
+}
+
+LayerContext LoadedModel::layer_context(int index, kernels::Context& run) const {
+  const LayerPlan& plan = config_.plan[static_cast<std::size_t>(index)];
+  return {
+      config_,     plan,
+      kernels_,    run,
+      arithmetic_, plan.ratio > 0 ? compressed_frequencies_.data() : window_frequencies_.data()};
+}
+
+}  // namespace cairn::engine
+
+namespace cairn {
+
+Result<Model> Model::open(const Runtime& runtime, const std::string& folder,
+                          const ModelOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(auto state, engine::LoadedModel::load(runtime.state(), folder, options));
+  return Model(std::move(state));
+}
+
+const ModelInfo& Model::info() const { return state_->info(); }
+
+std::vector<TokenId> Model::tokenize(std::string_view text) const {
+  std::vector<TokenId> tokens;
+  state_->tokenizer().encode_text(text, tokens);
+  return tokens;
+}
+
+Result<std::string> Model::detokenize(const std::vector<TokenId>& tokens) const {
+  std::string text;
+  for (const TokenId id : tokens) {
+    if (id < 0 || id >= state_->config().vocab_size) {
+      return invalid_argument("token id " + std::to_string(id) + " is outside the vocabulary of " +
+                              std::to_string(state_->config().vocab_size));
+    }
+    text += state_->tokenizer().bytes(id);
+  }
+  return text;
+}
+
+}  // namespace cairn

@@ -1,0 +1,75 @@
+// One opened checkpoint: configuration, weights, tokenizer, tables. Immutable after load; const
+// methods are safe from any thread. Shared by models, sessions and sequences.
+#ifndef CAIRN_ENGINE_LOADED_MODEL_H_
+#define CAIRN_ENGINE_LOADED_MODEL_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cairn/engine.h"
+#include "engine/activations.h"
+#include "engine/arithmetic.h"
+#include "engine/engram_tables.h"
+#include "engine/layer_context.h"
+#include "engine/model_config.h"
+#include "engine/tokenizer.h"
+#include "engine/weights.h"
+#include "engine/weights_loader.h"
+#include "kernels/kernels.h"
+
+namespace cairn::engine {
+
+class RuntimeState;
+
+class LoadedModel {
+ public:
+  static Result<std::shared_ptr<LoadedModel>> load(std::shared_ptr<RuntimeState> runtime,
+                                                   const std::string& folder,
+                                                   const ModelOptions& options);
+
+  const std::shared_ptr<RuntimeState>& runtime() const { return runtime_; }
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const EngramTables* engram() const { return engram_ ? &*engram_ : nullptr; }
+  const ModelInfo& info() const { return info_; }
+  const ModelOptions& options() const { return options_; }
+  const Arithmetic& arithmetic() const { return arithmetic_; }
+  const kernels::KernelTable& kernels() const { return kernels_; }
+
+  // Scratch of passes. Strand only; one pass at a time uses it.
+  Activations& activations() const { return *activations_; }
+
+  // What the functions of layer `index` need. `run` is the calling thread's.
+  LayerContext layer_context(int index, kernels::Context& run) const;
+
+  TokenId eos() const { return config_.eos_id; }
+  TokenId think_end() const { return think_end_; }  // -1 if the tokenizer has none
+  // Ids that are never sampled: fillers, role markers, tool-era and image tokens, and ids the
+  // tokenizer does not know (spec/prompt-format.md section 1.2).
+  const std::vector<TokenId>& masked_ids() const { return masked_ids_; }
+
+ private:
+  LoadedModel() = default;
+
+  std::shared_ptr<RuntimeState> runtime_;
+  ModelOptions options_;
+  ModelConfig config_;
+  Arithmetic arithmetic_;
+  std::optional<Checkpoint> checkpoint_;  // owns the memory weights_ points into
+  Weights weights_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<EngramTables> engram_;
+  kernels::KernelTable kernels_ = kernels::select_kernels();
+  std::vector<float> window_frequencies_, compressed_frequencies_;
+  std::unique_ptr<Activations> activations_;
+  ModelInfo info_;
+  TokenId think_end_ = -1;
+  std::vector<TokenId> masked_ids_;
+};
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_LOADED_MODEL_H_

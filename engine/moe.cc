@@ -1,0 +1,90 @@
+#include "engine/moe.h"
+
+#include <algorithm>
+
+#include "engine/linear.h"
+#include "kernels/number_formats.h"
+
+namespace cairn::engine {
+namespace {
+
+std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+// out = w2 . swiglu(w1 . x, w3 . x), the router weight applied before the down projection.
+template <class Weights>
+std::vector<float> expert(const LayerContext& ctx, const Weights& w, const LinearInput& x,
+                          const float* router_weights) {
+  const std::int64_t rows = x.rows(), inner = w.w1.rows;
+  std::vector<float> gate(usize(rows * inner)), up(gate.size()), out(usize(rows * w.w2.rows));
+  linear(ctx, x, w.w1, gate.data());
+  linear(ctx, x, w.w3, up.data());
+  ctx.k.swiglu(ctx.run, {.gate = gate.data(),
+                         .up = up.data(),
+                         .weights = router_weights,
+                         .rows = rows,
+                         .dim = inner,
+                         .limit = ctx.config.swiglu_limit,
+                         .out = gate.data(),
+                         .round_bf16 = ctx.arithmetic.round_bf16});
+  linear(ctx, LinearInput(ctx, gate.data(), rows, inner), w.w2, out.data());
+  return out;
+}
+
+}  // namespace
+
+Routing route(const LayerContext& ctx, const MoeWeights& w, const float* x, std::int64_t rows) {
+  const ModelConfig& config = ctx.config;
+  std::vector<float> logits(usize(rows * config.n_experts));
+  linear(ctx, x, rows, w.gate, logits.data(), /*rounded=*/false);
+  Routing routing;
+  routing.ids.resize(usize(rows * config.n_active_experts));
+  routing.weights.resize(routing.ids.size());
+  routing.biased.resize(logits.size());
+  ctx.k.route(ctx.run, {.logits = logits.data(),
+                        .bias = w.bias.data,
+                        .rows = rows,
+                        .n_experts = config.n_experts,
+                        .n_active = config.n_active_experts,
+                        .temperature = config.gate_temperature,
+                        .scale = config.route_scale,
+                        .normalise = config.normalise_topk,
+                        .ids = routing.ids.data(),
+                        .weights = routing.weights.data(),
+                        .biased = routing.biased.data()});
+  return routing;
+}
+
+void moe(const LayerContext& ctx, const MoeWeights& w, const float* x, std::int64_t rows,
+         float* y) {
+  const ModelConfig& config = ctx.config;
+  const Routing routing = route(ctx, w, x, rows);
+  const LinearInput input(ctx, x, rows, config.dim);
+  std::fill(y, y + rows * config.dim, 0.0f);
+  const auto add = [&](const std::vector<float>& out, std::int64_t from, std::int64_t row) {
+    for (std::int64_t c = 0; c < config.dim; ++c) {
+      y[row * config.dim + c] += out[usize(from * config.dim + c)];
+    }
+  };
+  // Ascending expert ids: that is the order of each row's sum.
+  for (std::int32_t id = 0; id < config.n_experts; ++id) {
+    std::vector<std::int64_t> members;
+    std::vector<float> weights;
+    for (std::int64_t i = 0; i < rows * config.n_active_experts; ++i) {
+      if (routing.ids[usize(i)] != id) continue;
+      members.push_back(i / config.n_active_experts);
+      weights.push_back(routing.weights[usize(i)]);
+    }
+    if (members.empty()) continue;
+    const std::vector<float> out =
+        expert(ctx, w.experts[usize(id)], LinearInput(input, members), weights.data());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      add(out, static_cast<std::int64_t>(i), members[i]);
+    }
+  }
+  const std::vector<float> shared = expert(ctx, w.shared, input, nullptr);
+  for (std::int64_t row = 0; row < rows; ++row) add(shared, row, row);
+  if (!ctx.arithmetic.round_bf16) return;
+  for (std::int64_t i = 0; i < rows * config.dim; ++i) y[i] = kernels::round_to_bf16(y[i]);
+}
+
+}  // namespace cairn::engine

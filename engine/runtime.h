@@ -1,0 +1,38 @@
+// The runtime's inside: the strand on which all engine state is changed, and the compute threads.
+#ifndef CAIRN_ENGINE_RUNTIME_H_
+#define CAIRN_ENGINE_RUNTIME_H_
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "cairn/engine.h"
+#include "engine/logger.h"
+#include "kernels/context.h"
+
+namespace cairn::engine {
+
+class RuntimeState {
+ public:
+  explicit RuntimeState(const RuntimeOptions& options);
+  ~RuntimeState();  // runs what was posted, then joins
+
+  // Runs `task` on the strand, after everything posted before. Any thread.
+  void post(std::function<void()> task);
+  // Runs `task` on the strand and waits for it. Not from the strand.
+  void run(const std::function<void()>& task);
+
+  kernels::Context& compute() { return compute_; }
+  Logger& logger() { return logger_; }
+
+ private:
+  struct Loop;
+  Logger logger_;
+  kernels::Context compute_;
+  std::shared_ptr<Loop> loop_;  // also held by the thread
+  std::thread thread_;
+};
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_RUNTIME_H_

@@ -1,0 +1,142 @@
+#include "engine/sequence.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/forward.h"
+#include "engine/runtime.h"
+
+namespace cairn::engine {
+
+Sequence::Sequence(std::shared_ptr<const LoadedModel> model)
+    : model_(std::move(model)), cache_(model_->config(), model_->arithmetic()) {}
+
+std::vector<std::int32_t> Sequence::classes_of(std::span<const TokenId> tokens) const {
+  std::vector<std::int32_t> classes;
+  if (!model_->engram()) return classes;
+  for (const TokenId token : tokens) {
+    classes.push_back(token == model_->config().image_id
+                          ? kernels::kDeadClass
+                          : model_->engram()->classes[static_cast<std::size_t>(token)]);
+  }
+  return classes;
+}
+
+void Sequence::append_tokens(std::span<const TokenId> tokens) {
+  const std::vector<std::int32_t> classes = classes_of(tokens);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  classes_.insert(classes_.end(), classes.begin(), classes.end());
+}
+
+Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOptions& options) {
+  const ModelConfig& config = model_->config();
+  for (const TokenId token : suffix) {
+    if (token < 0 || token >= config.vocab_size) {
+      return invalid_argument("token id " + std::to_string(token) +
+                              " is outside the vocabulary of " + std::to_string(config.vocab_size));
+    }
+  }
+  const std::int64_t end = end_ + static_cast<std::int64_t>(suffix.size());
+  if (end > model_->info().max_context) {
+    return {StatusCode::kContextFull,
+            "the context holds " + std::to_string(model_->info().max_context) +
+                " tokens, the sequence would have " + std::to_string(end)};
+  }
+  if (end == 0) return invalid_argument("a prefill of an empty sequence needs at least one token");
+  abandon_prefill();
+  if (suffix.empty() && ready_) return {};
+  PlanRequest request;
+  request.live = {end_, encoder_windows_ && !(suffix.empty() && end_ > 0),
+                  decoder_windows_ && !(suffix.empty() && end_ > 0)};
+  request.end = end;
+  request.decoder = options.decoder;
+  request.bounded_restore = options.bounded_restore;
+  request.logits_from = options.logits_from;
+  append_tokens(suffix);
+  plan_ = make_plan(config, request);
+  next_ = plan_->begin;
+  replayed_ = end_ - plan_->begin;
+  ready_ = false;
+  logits_rows_.clear();
+  return {};
+}
+
+void Sequence::prefill_step() {
+  const std::int64_t n =
+      std::min<std::int64_t>(model_->options().prefill_chunk, plan_->end - next_);
+  forward(*model_, model_->runtime()->compute(), *plan_, {tokens_, classes_, next_, n},
+          model_->activations(), cache_, logits_rows_);
+  next_ += n;
+  encoder_windows_ = next_ >= end_;
+  decoder_windows_ = false;  // until the pass is complete
+  if (next_ > end_) exact_ = exact_ && plan_->exact;
+  end_ = std::max(end_, next_);
+  if (next_ < plan_->end) return;
+  encoder_windows_ = decoder_windows_ = true;
+  exact_ = exact_ && plan_->exact;
+  const auto vocab = static_cast<std::size_t>(model_->config().vocab_size);
+  logits_.assign(logits_rows_.end() - static_cast<std::ptrdiff_t>(vocab), logits_rows_.end());
+  ready_ = true;
+  plan_.reset();
+}
+
+void Sequence::abandon_prefill() {
+  if (!plan_) return;
+  plan_.reset();
+  tokens_.resize(static_cast<std::size_t>(end_));
+  if (model_->engram()) classes_.resize(tokens_.size());
+}
+
+Status Sequence::prefill(std::span<const TokenId> suffix, const PrefillOptions& options) {
+  CAIRN_RETURN_IF_ERROR(start_prefill(suffix, options));
+  while (prefilling()) prefill_step();
+  return {};
+}
+
+std::vector<std::byte> Sequence::export_block(std::int64_t block) const {
+  std::vector<std::byte> out(static_cast<std::size_t>(cache_.block_bytes()));
+  cache_.export_block(block, out);
+  return out;
+}
+
+Status Sequence::import_block(std::span<const TokenId> tokens, std::span<const std::byte> block,
+                              bool exact) {
+  if (static_cast<std::int64_t>(block.size()) != cache_.block_bytes() ||
+      tokens.size() != static_cast<std::size_t>(kBlockTokens)) {
+    return corrupt("KV block has " + std::to_string(block.size()) + " bytes, this model's have " +
+                   std::to_string(cache_.block_bytes()));
+  }
+  append_tokens(tokens);
+  cache_.import_block(block);
+  end_ += kBlockTokens;
+  encoder_windows_ = decoder_windows_ = ready_ = false;
+  exact_ = exact_ && exact;
+  return {};
+}
+
+std::vector<std::byte> Sequence::export_tail() const {
+  std::vector<std::byte> out = cache_.export_tail(end_);
+  const auto* logits = reinterpret_cast<const std::byte*>(logits_.data());
+  out.insert(out.end(), logits, logits + logits_.size() * sizeof(float));
+  return out;
+}
+
+Status Sequence::import_tail(std::span<const TokenId> suffix, std::span<const std::byte> tail) {
+  const std::size_t logits_bytes =
+      static_cast<std::size_t>(model_->config().vocab_size) * sizeof(float);
+  append_tokens(suffix);
+  end_ = static_cast<std::int64_t>(tokens_.size());
+  if (tail.size() < logits_bytes ||
+      !cache_.import_tail(end_, tail.first(tail.size() - logits_bytes))) {
+    return corrupt("tail of " + std::to_string(tail.size()) +
+                   " bytes does not fit this model at position " + std::to_string(end_));
+  }
+  logits_.resize(static_cast<std::size_t>(model_->config().vocab_size));
+  std::memcpy(logits_.data(), tail.data() + tail.size() - logits_bytes, logits_bytes);
+  encoder_windows_ = decoder_windows_ = ready_ = true;
+  return {};
+}
+
+void Sequence::forget_windows() { encoder_windows_ = decoder_windows_ = ready_ = false; }
+
+}  // namespace cairn::engine

@@ -1,0 +1,101 @@
+// One live timeline: tokens, KV cache, logits of the last position. The engine's unit of work; it
+// knows no disk and no session. Confined to the runtime's strand.
+#ifndef CAIRN_ENGINE_SEQUENCE_H_
+#define CAIRN_ENGINE_SEQUENCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cairn/status.h"
+#include "engine/activations.h"
+#include "engine/kv_cache.h"
+#include "engine/loaded_model.h"
+#include "engine/pass_plan.h"
+
+namespace cairn::engine {
+
+struct PrefillOptions {
+  DecoderPass decoder = DecoderPass::kHalo;
+  bool bounded_restore = false;   // windows lost in a restore may come from a bounded replay
+  std::int64_t logits_from = -1;  // keep logits of every row from this position on; -1 = last row
+};
+
+class Sequence {
+ public:
+  explicit Sequence(std::shared_ptr<const LoadedModel> model);
+
+  const LoadedModel& model() const { return *model_; }
+  // Tokens whose global KV is in the cache.
+  std::span<const TokenId> tokens() const {
+    return {tokens_.data(), static_cast<std::size_t>(end_)};
+  }
+  std::int64_t position() const { return end_; }
+  // Logits of the last position are there and the windows are those of the position: the next step
+  // is a plain decode.
+  bool ready() const { return ready_; }
+  // [vocab] of the last position; only when ready().
+  std::span<const float> logits() const { return logits_; }
+  // Rows of the last prefill from its logits_from on: [rows, vocab].
+  std::span<const float> logits_rows() const { return logits_rows_; }
+  // False once a bounded replay took part in what the cache holds.
+  bool exact() const { return exact_; }
+
+  // --- Prefill. start_prefill plans the pass over what is missing plus `suffix`; each step runs
+  // one chunk. Stopping between steps is allowed: global KV of finished chunks stays, windows are
+  // rebuilt by the next prefill as far as needed. An empty suffix recomputes windows and logits.
+  Status start_prefill(std::span<const TokenId> suffix, const PrefillOptions& options = {});
+  bool prefilling() const { return plan_.has_value(); }
+  void prefill_step();
+  void abandon_prefill();
+  std::int64_t prefill_next() const { return next_; }  // next position to run
+  // Positions below the planned start of new work that the plan runs again for their windows.
+  std::int64_t replayed() const { return replayed_; }
+
+  // start_prefill and all of its steps.
+  Status prefill(std::span<const TokenId> suffix, const PrefillOptions& options = {});
+  // One token more. Equals prefill of one token.
+  Status decode(TokenId token) { return prefill({&token, 1}); }
+
+  // --- State for a store.
+  std::int64_t block_bytes() const { return cache_.block_bytes(); }
+  std::int64_t n_blocks() const { return end_ / kBlockTokens; }
+  std::vector<std::byte> export_block(std::int64_t block) const;
+  // Appends the next block of a prefix; only before anything was computed after it. `exact`: its
+  // rows are those of an unbroken computation. kCorrupt if the size is wrong.
+  Status import_block(std::span<const TokenId> tokens, std::span<const std::byte> block,
+                      bool exact);
+  // Everything besides blocks at a ready position.
+  std::vector<std::byte> export_tail() const;
+  // `suffix`: the tokens after the last imported block. After success the sequence is ready.
+  // On kCorrupt the sequence is unusable and must be dropped.
+  Status import_tail(std::span<const TokenId> suffix, std::span<const std::byte> tail);
+
+  // Drops windows and logits, as if only the global KV had been restored.
+  void forget_windows();
+
+  const KvCache& cache() const { return cache_; }
+  std::int64_t bytes() const { return cache_.bytes(); }
+
+ private:
+  std::vector<std::int32_t> classes_of(std::span<const TokenId> tokens) const;
+  void append_tokens(std::span<const TokenId> tokens);
+
+  std::shared_ptr<const LoadedModel> model_;
+  KvCache cache_;
+  std::vector<TokenId> tokens_;                           // planned ones included
+  std::vector<std::int32_t> classes_;                     // Engram classes of tokens_
+  std::int64_t end_ = 0;                                  // tokens with global KV
+  bool encoder_windows_ = true, decoder_windows_ = true;  // live at end_
+  bool ready_ = false, exact_ = true;
+  std::vector<float> logits_, logits_rows_;
+  std::optional<PassPlan> plan_;
+  std::int64_t next_ = 0, replayed_ = 0;
+};
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_SEQUENCE_H_
