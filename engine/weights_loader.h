@@ -70,8 +70,9 @@ std::vector<std::string> check_tensors(const ModelConfig& config, const Checkpoi
 // tensors are no error. The views end with the checkpoint.
 Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// SHA-256 (hex) over what decides a KV cache's content: the configuration's text, the tensor
-// directory and sampled payload bytes, the tokenizer, `extra` (numeric class, KV format). Never
+// SHA-256 (hex) over what decides a KV cache's content: the configuration's values, the tensor
+// directory and sampled payload bytes, tokenizer.json, engram_tables.json where there is one, and
+// `extra` (numeric class, KV format). Reads config.json and tokenizer.json of `folder`. Never
 // names of files or folders.
 Result<std::string> model_fingerprint(const std::string& folder, const Checkpoint& checkpoint,
                                       const std::string& extra);
