@@ -125,6 +125,30 @@ std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
   return kv;
 }
 
+std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
+                          const std::vector<float>& q, std::int64_t rows, const std::byte* window,
+                          const std::int32_t* window_slots, const std::byte* main,
+                          const std::int32_t* main_rows) {
+  const ModelConfig& config = ctx.config;
+  std::vector<float> o(q.size());
+  ctx.k.sparse_attention(
+      ctx.run, {.q = q.data(),
+                .rows = rows,
+                .n_heads = config.n_heads,
+                .head_dim = config.head_dim,
+                .window = {window, ctx.arithmetic.window_format},
+                .window_slots = window_slots,
+                .n_window = config.window,
+                .main = {main, ctx.arithmetic.main_format},
+                .main_rows = main_rows,
+                .n_main = ctx.plan.ratio > 0 ? config.index_top_k : 0,
+                .sink = w.sink.data,
+                .scale = static_cast<float>(std::pow(static_cast<double>(config.head_dim), -0.5)),
+                .out = o.data(),
+                .round_bf16 = ctx.arithmetic.round_bf16});
+  return o;
+}
+
 void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
                       const std::int64_t* positions, std::int64_t rows, float* y) {
   const ModelConfig& config = ctx.config;
@@ -188,23 +212,9 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, co
                 a.kept_blocks.data() + row);
   }
 
-  std::vector<float> o(q.size());
   const std::vector<std::int32_t> slots = window_slots(window, config.window, from, n_queries);
-  ctx.k.sparse_attention(
-      ctx.run, {.q = q.data(),
-                .rows = n_queries,
-                .n_heads = config.n_heads,
-                .head_dim = config.head_dim,
-                .window = {window.rows, ctx.arithmetic.window_format},
-                .window_slots = slots.data(),
-                .n_window = config.window,
-                .main = {kv ? kv->main.data() : nullptr, ctx.arithmetic.main_format},
-                .main_rows = top_k,
-                .n_main = kv ? config.index_top_k : 0,
-                .sink = w.sink.data,
-                .scale = static_cast<float>(std::pow(static_cast<double>(config.head_dim), -0.5)),
-                .out = o.data(),
-                .round_bf16 = ctx.arithmetic.round_bf16});
+  std::vector<float> o = attend(ctx, w, q, n_queries, window.rows, slots.data(),
+                                kv ? kv->main.data() : nullptr, top_k);
   attention_output(ctx, w, o, positions.data(), n_queries,
                    a.sublayer_out.data() + row * config.dim);
 }

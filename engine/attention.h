@@ -2,6 +2,7 @@
 #ifndef CAIRN_ENGINE_ATTENTION_H_
 #define CAIRN_ENGINE_ATTENTION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,14 @@ std::vector<float> head_queries(const LayerContext& ctx, const AttentionWeights&
 // Section 7.2: rotated window KV before quantisation, [rows, head_dim].
 std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
                              const LinearInput& x, const std::int64_t* positions);
+
+// Section 7.5: queries [rows, n_heads, head_dim] over their lists of rows, -1 = an empty place ->
+// [rows, n_heads, head_dim]. window_slots: [rows, window], rows of `window`. main_rows:
+// [rows, index_top_k], entries of `main`; not read in layers that have the window only.
+std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
+                          const std::vector<float>& q, std::int64_t rows, const std::byte* window,
+                          const std::int32_t* window_slots, const std::byte* main,
+                          const std::int32_t* main_rows);
 
 // Section 7.6: attention output [rows, n_heads, head_dim] (rotated back in place) -> y [rows, dim].
 void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,

@@ -44,10 +44,13 @@ void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q) {
 }
 
 std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeights& w,
-                                      const float* x, std::int64_t rows, std::vector<float>* raw) {
+                                      const float* x, std::int64_t rows) {
   std::vector<float> weights(usize(rows * ctx.config.index_n_heads));
   linear(ctx, x, rows, w.weights_proj, weights.data(), /*rounded=*/true);
-  if (raw) *raw = weights;
+  return weights;
+}
+
+void scale_head_weights(const LayerContext& ctx, std::vector<float>& weights) {
   const auto factor =
       static_cast<float>(std::pow(static_cast<double>(ctx.config.index_head_dim), -0.5) *
                          std::pow(static_cast<double>(ctx.config.index_n_heads), -0.5));
@@ -55,7 +58,6 @@ std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeig
     weight *= factor;
     if (ctx.arithmetic.round_bf16) weight = kernels::round_to_bf16(weight);
   }
-  return weights;
 }
 
 std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
@@ -110,7 +112,8 @@ void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearI
   const std::int64_t query_size = std::int64_t{config.index_n_heads} * config.index_head_dim;
   std::vector<float> q = index_queries(ctx, w, qr, positions);
   quantise_index_queries(ctx, q);
-  const std::vector<float> weights = index_head_weights(ctx, w, x, rows);
+  std::vector<float> weights = index_head_weights(ctx, w, x, rows);
+  scale_head_weights(ctx, weights);
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t n = visible_entries(positions[row], ctx.plan.ratio);
     std::int32_t* list = top_k + row * k;

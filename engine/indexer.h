@@ -17,11 +17,11 @@ std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& 
                                  const LinearInput& qr, const std::int64_t* positions);
 // Quantise and dequantise them in place, as the cache does with keys.
 void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q);
-// Head weights including the factor (index_head_dim * index_n_heads)^-1/2: [rows, index_n_heads].
-// `raw` (may be null) receives the projection before the factor.
+// Head weights before the factor: [rows, index_n_heads].
 std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeights& w,
-                                      const float* x, std::int64_t rows,
-                                      std::vector<float>* raw = nullptr);
+                                      const float* x, std::int64_t rows);
+// Multiplies them in place by the factor (index_head_dim * index_n_heads)^-1/2.
+void scale_head_weights(const LayerContext& ctx, std::vector<float>& weights);
 
 // Entries visible to the query at `position`.
 inline std::int64_t visible_entries(std::int64_t position, int ratio) {

@@ -12,6 +12,7 @@ namespace {
 // them is rounded the other way.
 constexpr double kMaxUlps = 4;
 constexpr double kLeastEqual = 0.999;
+constexpr double kF32Noise = 1e-5;
 
 // Spacing of bf16 numbers at |x|.
 double bf16_ulp(double x) {
@@ -29,6 +30,8 @@ const char* rule_text(Rule rule) {
       return "5e-7 relative";
     case Rule::kNear:
       return "1e-4 absolute";
+    case Rule::kF32:
+      return "1e-5 of the row";
     case Rule::kReport:
       return "(not judged)";
   }
@@ -55,6 +58,7 @@ void Agreement::compare(const std::string& kind, Rule rule, const float* ours, c
     if (!std::isfinite(difference)) difference = std::numeric_limits<double>::infinity();
     k.max_abs = std::max(k.max_abs, difference);
     k.max_relative = std::max(k.max_relative, difference / std::fabs(double{golden[i]}));
+    k.max_of_row = std::max(k.max_of_row, difference / magnitude);
     k.max_ulps = std::max(k.max_ulps, difference / bf16_ulp(magnitude));
   }
 }
@@ -86,6 +90,8 @@ bool Agreement::holds(const Kind& k) {
       return k.max_relative <= 5e-7;
     case Rule::kNear:
       return k.max_abs <= 1e-4;
+    case Rule::kF32:
+      return k.max_of_row <= kF32Noise;
     case Rule::kReport:
       return true;
   }

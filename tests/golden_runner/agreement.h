@@ -15,6 +15,7 @@ enum class Rule {
   kBf16,         // >= 99.9 % equal, the rest within a few bf16 ulps of the row's magnitude
   kCoefficient,  // 5e-7 relative
   kNear,         // 1e-4 absolute
+  kF32,          // the noise of f32 sums, relative to the row's magnitude
   kReport,       // printed, not judged
 };
 
@@ -35,7 +36,7 @@ class Agreement {
   struct Kind {
     Rule rule = Rule::kReport;
     std::int64_t total = 0, equal = 0;
-    double max_abs = 0, max_relative = 0, max_ulps = 0;
+    double max_abs = 0, max_relative = 0, max_ulps = 0, max_of_row = 0;
     double least_share = -1;  // >= 0: a share
   };
   static bool holds(const Kind& kind);

@@ -1,4 +1,492 @@
+// Every term of every recorded layer, computed by the engine's own functions from the golden inputs
+// of that term. A difference therefore belongs to one term of one layer and does not grow.
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/attention.h"
+#include "engine/compressor.h"
+#include "engine/engram.h"
+#include "engine/indexer.h"
+#include "engine/layer.h"
+#include "engine/moe.h"
+#include "engine/runtime.h"
+#include "kernels/kv_row.h"
 #include "tests/golden_runner/runner.h"
+
 namespace cairn::golden {
-Status compare_layers(const ModelPtr&, const CaseFile&, Agreement&) { return {}; }
+namespace {
+
+using engine::LinearInput;
+using kernels::RowFormat;
+
+std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+// Rows of `table` ([n, width]) with the given numbers.
+std::vector<float> gather(const Tensor& table, const std::vector<std::int64_t>& rows) {
+  std::vector<float> out;
+  for (const std::int64_t row : rows) {
+    out.insert(out.end(), table.row(row), table.row(row) + table.row_size());
+  }
+  return out;
+}
+
+// What a packed row holds, one number per code and per scale.
+struct Unpacked {
+  std::vector<float> values, codes, scales;
+};
+
+Unpacked unpack(RowFormat format, const std::vector<std::byte>& rows, std::int64_t dim) {
+  const std::int64_t bytes = kernels::row_bytes(format, dim);
+  const std::int64_t n = static_cast<std::int64_t>(rows.size()) / bytes;
+  Unpacked out;
+  out.values.resize(usize(n * dim));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::byte* row = rows.data() + i * bytes;
+    kernels::decode_row(format, row, dim, out.values.data() + i * dim);
+    if (format == RowFormat::kF32 || format == RowFormat::kQ8) continue;
+    for (std::int64_t c = 0; c < dim; ++c) {
+      out.codes.push_back(
+          static_cast<float>(std::to_integer<int>(row[c / 2]) >> (4 * (c & 1)) & 15));
+    }
+    for (std::int64_t at = dim / 2; at < bytes; ++at) {
+      out.scales.push_back(static_cast<float>(std::to_integer<int>(row[at])));
+    }
+  }
+  return out;
+}
+
+std::vector<std::byte> pack(RowFormat format, const std::vector<float>& x, std::int64_t dim) {
+  const std::int64_t bytes = kernels::row_bytes(format, dim);
+  std::vector<std::byte> rows(x.size() / usize(dim) * usize(bytes));
+  for (std::size_t i = 0; i < x.size() / usize(dim); ++i) {
+    kernels::encode_row(format, x.data() + i * usize(dim), dim, rows.data() + i * usize(bytes));
+  }
+  return rows;
+}
+
+// The terms of one layer. Row i of a golden tensor of the layer is detail position positions_[i];
+// rows of compressed entries are all entries. Terms whose tensors are absent are skipped.
+class LayerTerms {
+ public:
+  LayerTerms(const ModelPtr& model, const CaseFile& file, int layer, Agreement& agreement)
+      : model_(model),
+        file_(file),
+        agreement_(agreement),
+        layer_(layer),
+        ctx_(model->layer_context(layer, model->runtime()->compute())),
+        config_(ctx_.config),
+        w_(model->weights().layers[usize(layer)]),
+        positions_(file.detail_positions()),
+        n_(static_cast<std::int64_t>(positions_.size())) {
+    for (std::int64_t i = 0; i < n_; ++i) row_of_position_[positions_[usize(i)]] = i;
+  }
+
+  void compare() {
+    engram();
+    attention_inputs();
+    compressor();
+    indexer();
+    selection();
+    attention_core();
+    streams();
+    experts();
+  }
+
+ private:
+  static std::string prefix(int layer) { return "layers." + std::to_string(layer) + "."; }
+  bool has(int layer, std::initializer_list<std::string_view> names) const {
+    return std::all_of(names.begin(), names.end(), [&](std::string_view name) {
+      return file_.has(prefix(layer) + std::string(name));
+    });
+  }
+  bool has(std::initializer_list<std::string_view> names) const { return has(layer_, names); }
+  Tensor golden(int layer, const std::string& name) const {
+    return file_.tensor(prefix(layer) + name);
+  }
+  Tensor golden(const std::string& name) const { return golden(layer_, name); }
+  std::vector<float> input(const std::string& name) const { return golden(name).values; }
+
+  void judge(const std::string& name, const std::vector<float>& ours, const Tensor& expected,
+             Rule rule) {
+    const std::string kind = "layer " + name;
+    if (ours.size() != expected.values.size()) {
+      agreement_.require(kind + " size", false);
+      return;
+    }
+    const std::int64_t width = expected.shape.empty() ? 1 : expected.shape.back();
+    for (std::int64_t at = 0; at < static_cast<std::int64_t>(ours.size()); at += width) {
+      agreement_.compare(kind, rule, ours.data() + at, expected.values.data() + at, width);
+    }
+  }
+  void judge(const std::string& name, const std::vector<float>& ours, Rule rule) {
+    if (has({name})) judge(name, ours, golden(name), rule);
+  }
+  // What the reference stores in bf16; f32 in the other arithmetics.
+  Rule activation() const { return ctx_.arithmetic.round_bf16 ? Rule::kBf16 : Rule::kF32; }
+
+  LinearInput linear_input(const std::vector<float>& x) const {
+    return LinearInput(ctx_, x.data(), n_, static_cast<std::int64_t>(x.size()) / n_);
+  }
+
+  void engram() {
+    if (ctx_.plan.engram_slot < 0 || !has({"engram.h_before"})) return;
+    const engine::EngramTables& tables = *model_->engram();
+    std::vector<std::int32_t> classes;
+    for (const std::int64_t id : file_.integers("prompt_ids")) {
+      classes.push_back(tables.classes[usize(id)]);
+    }
+    std::vector<std::int64_t> ids;
+    for (const std::int64_t p : positions_) {
+      const auto of_row = engine::engram_row_ids(ctx_, tables, classes, p, 1);
+      ids.insert(ids.end(), of_row.begin(), of_row.end());
+    }
+    judge("engram.rows", engine::engram_rows(ctx_, w_.engram, ids), Rule::kExact);
+    if (!has({"engram.rows", "engram.kv"})) return;
+    judge("engram.kv", engine::engram_kv(ctx_, w_.engram, input("engram.rows")), activation());
+    std::vector<float> h = input("engram.h_before");
+    judge("engram.gate", engine::engram_update(ctx_, w_.engram, input("engram.kv"), h.data()),
+          Rule::kF32);
+    judge("h_in", h, activation());
+  }
+
+  void attention_inputs() {
+    if (has({"h_in", "pre_mix_in", "attn_x"})) {
+      judge("attn_x", collapsed_and_normed("h_in", "pre_mix_in", w_.attention_norm), activation());
+    }
+    if (has({"attn_x"})) {
+      const std::vector<float> x = input("attn_x");
+      judge("qr", engine::low_rank_queries(ctx_, w_.attention, linear_input(x)), activation());
+      judge("window_kv_pre",
+            engine::window_kv(ctx_, w_.attention, linear_input(x), positions_.data()),
+            activation());
+    }
+    if (has({"qr", "q"})) {
+      judge("q",
+            engine::head_queries(ctx_, w_.attention, linear_input(input("qr")), positions_.data()),
+            activation());
+    }
+    if (has({"window_kv_pre", "window_kv"})) {
+      const RowFormat format = ctx_.arithmetic.window_format;
+      judge("window_kv",
+            unpack(format, pack(format, input("window_kv_pre"), config_.head_dim), config_.head_dim)
+                .values,
+            Rule::kExact);
+    }
+  }
+
+  std::vector<float> collapsed_and_normed(const std::string& h, const std::string& pre,
+                                          const engine::Bf16View& norm) const {
+    std::vector<float> collapsed(usize(n_ * config_.dim)), normed(collapsed.size());
+    engine::collapse_and_norm(ctx_, input(h).data(), input(pre).data(), norm, n_, collapsed.data(),
+                              normed.data());
+    return normed;
+  }
+
+  // Latents of the entries whose tokens are all detail positions.
+  void latents() {
+    const Tensor x = golden("attn_x"), expected = golden("latent");
+    for (std::int64_t entry = 0; entry < expected.rows(); ++entry) {
+      std::vector<std::int64_t> members;
+      for (std::int64_t i = 0; i < ctx_.plan.ratio; ++i) {
+        const auto row = row_of_position_.find(entry * ctx_.plan.ratio + i);
+        if (row != row_of_position_.end()) members.push_back(row->second);
+      }
+      if (static_cast<std::int64_t>(members.size()) < ctx_.plan.ratio) continue;
+      const Tensor one{{1, expected.row_size()}, gather(expected, {entry})};
+      judge("latent", latent_of(gather(x, members)), one, activation());
+    }
+  }
+
+  std::vector<float> latent_of(const std::vector<float>& x) const {
+    const engine::CompressorWeights& w = w_.attention.compressor;
+    const std::int64_t ratio = ctx_.plan.ratio;
+    if (ratio == 1) return engine::latents_of_rows(ctx_, w, x.data(), 1);
+    std::vector<float> values(usize(ratio * config_.head_dim)), gates(values.size());
+    engine::project_group_rows(ctx_, w, x.data(), ratio, values.data(), gates.data());
+    return engine::latents_of_groups(ctx_, w, values.data(), gates.data(), 1);
+  }
+
+  void compressor() {
+    if (!has({"latent"})) return;
+    if (has({"attn_x"})) latents();
+    const std::vector<float> latent = input("latent");
+    judge("compress_kv_pre", engine::main_kv(ctx_, latent, 0), activation());
+    judge("index_k_pre", engine::index_keys(ctx_, w_.attention.indexer, latent, 0), activation());
+    if (has({"compress_kv_pre", "compress_kv"})) {
+      const Unpacked kv = unpack(ctx_.arithmetic.main_format, main_rows(layer_), config_.head_dim);
+      judge("compress_kv", kv.values, Rule::kExact);
+      if (!kv.codes.empty()) {
+        judge("compress_kv_codes", kv.codes, Rule::kExact);
+        judge("compress_kv_scale_e4m3", kv.scales, Rule::kExact);
+      }
+    }
+    if (has({"index_k_pre", "index_k"})) {
+      const Unpacked keys =
+          unpack(ctx_.arithmetic.index_format, index_rows(layer_), config_.index_head_dim);
+      judge("index_k", keys.values, Rule::kExact);
+      if (!keys.codes.empty()) {
+        judge("index_k_codes", keys.codes, Rule::kExact);
+        judge("index_k_scale_e8m0", keys.scales, Rule::kExact);
+      }
+    }
+  }
+
+  // Packed rows of a KV source layer. Packing its golden rows before quantisation is judged exact
+  // above, so these are the golden caches.
+  std::vector<std::byte> main_rows(int source) const {
+    return pack(ctx_.arithmetic.main_format, golden(source, "compress_kv_pre").values,
+                config_.head_dim);
+  }
+  std::vector<std::byte> index_rows(int source) const {
+    return pack(ctx_.arithmetic.index_format, golden(source, "index_k_pre").values,
+                config_.index_head_dim);
+  }
+
+  void indexer() {
+    const engine::IndexerWeights& w = w_.attention.indexer;
+    if (has({"qr", "index_q_pre"})) {
+      judge("index_q_pre",
+            engine::index_queries(ctx_, w, linear_input(input("qr")), positions_.data()),
+            activation());
+    }
+    if (has({"index_q_pre", "index_q"})) {
+      std::vector<float> q = input("index_q_pre");
+      engine::quantise_index_queries(ctx_, q);
+      judge("index_q", q, Rule::kExact);
+    }
+    if (has({"attn_x", "index_w"})) {
+      judge("index_w", engine::index_head_weights(ctx_, w, input("attn_x").data(), n_),
+            activation());
+    }
+    if (has({"index_q", "index_w", "index_score"}) && has(ctx_.plan.kv_source, {"index_k_pre"})) {
+      scores();
+    }
+  }
+
+  void scores() {
+    const Tensor expected = golden("index_score");
+    const std::vector<float> q = input("index_q");
+    std::vector<float> weights = input("index_w");
+    engine::scale_head_weights(ctx_, weights);
+    engine::GlobalKv kv;
+    kv.index = index_rows(ctx_.plan.kv_source);
+    const std::int64_t q_size = std::int64_t{config_.index_n_heads} * config_.index_head_dim;
+    std::vector<float> ours;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      const std::int64_t n = visible(i);
+      std::vector<float> row = engine::index_scores(
+          ctx_, q.data() + i * q_size, weights.data() + i * config_.index_n_heads, kv, n);
+      if (ctx_.plan.uses_candidates) engine::restrict_to_pool(ctx_, pool(i), row);
+      row.resize(usize(expected.row_size()), -std::numeric_limits<float>::infinity());
+      ours.insert(ours.end(), row.begin(), row.end());
+    }
+    judge("index_score", ours, activation());
+  }
+
+  std::int64_t visible(std::int64_t row) const {
+    return engine::visible_entries(positions_[usize(row)], ctx_.plan.ratio);
+  }
+  // The golden candidate pool of detail row i.
+  std::vector<std::uint8_t> pool(std::int64_t i) const {
+    const Tensor blocks = golden(config_.candidate_source, "candidate_blocks");
+    const float* row = blocks.row(positions_[usize(i)]);
+    return {row, row + blocks.row_size()};
+  }
+
+  void selection() {
+    if (!has({"index_score", "topk"})) return;
+    const Tensor scores = golden("index_score");
+    std::vector<float> lists, kept;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      const std::vector<float> row(scores.row(i), scores.row(i) + visible(i));
+      std::vector<std::int32_t> list(usize(config_.index_top_k));
+      engine::select_entries(ctx_, row, list.data());
+      lists.insert(lists.end(), list.begin(), list.end());
+      if (!ctx_.plan.writes_candidates) continue;
+      const std::int64_t size = config_.candidate_block_size;
+      std::vector<std::uint8_t> blocks = engine::candidate_pool(ctx_, row);
+      if (blocks.empty()) blocks.assign(usize((visible(i) + size - 1) / size), 1);  // no limit
+      blocks.resize(usize((scores.row_size() + size - 1) / size));
+      kept.insert(kept.end(), blocks.begin(), blocks.end());
+    }
+    judge_at_positions("topk", lists);
+    if (ctx_.plan.writes_candidates) judge_at_positions("candidate_blocks", kept);
+  }
+
+  // Against a golden tensor that has a row for every position of the prompt.
+  void judge_at_positions(const std::string& name, const std::vector<float>& ours) {
+    const Tensor all = golden(name);
+    judge(name, ours, {{n_, all.row_size()}, gather(all, positions_)}, Rule::kExact);
+  }
+
+  // Positions that the query at p sees through its window, if all of their rows are recorded.
+  std::vector<std::int64_t> window_rows(std::int64_t p) const {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t at = std::max<std::int64_t>(0, p - config_.window + 1); at <= p; ++at) {
+      const auto row = row_of_position_.find(at);
+      if (row == row_of_position_.end()) return {};
+      rows.push_back(row->second);
+    }
+    return rows;
+  }
+
+  void attention_core() {
+    if (!has({"q", "window_kv_pre", "sparse_o"})) return;
+    const engine::LayerPlan& plan = ctx_.plan;
+    std::vector<std::byte> main;
+    Tensor lists;
+    if (plan.ratio > 0) {
+      if (!has(plan.kv_source, {"compress_kv_pre"}) || !has(plan.index_source, {"topk"})) return;
+      main = main_rows(plan.kv_source);
+      lists = golden(plan.index_source, "topk");
+    }
+    const Tensor q = golden("q"), window_kv = golden("window_kv_pre");
+    const Tensor expected = golden("sparse_o");
+    for (std::int64_t i = 0; i < n_; ++i) {
+      const std::int64_t p = positions_[usize(i)];
+      const std::vector<std::int64_t> rows = window_rows(p);
+      if (rows.empty()) continue;
+      const std::vector<std::byte> window =
+          pack(ctx_.arithmetic.window_format, gather(window_kv, rows), config_.head_dim);
+      std::vector<std::int32_t> slots(usize(config_.window), -1), list;
+      for (std::size_t s = 0; s < rows.size(); ++s) slots[s] = static_cast<std::int32_t>(s);
+      if (plan.ratio > 0) list.assign(lists.row(p), lists.row(p) + lists.row_size());
+      judge("sparse_o",
+            engine::attend(ctx_, w_.attention, gather(q, {i}), 1, window.data(), slots.data(),
+                           main.data(), list.data()),
+            {{config_.n_heads, config_.head_dim}, gather(expected, {i})}, activation());
+    }
+  }
+
+  void streams() {
+    if (has({"sparse_o", "attn_out"})) {
+      std::vector<float> o = input("sparse_o"), y(usize(n_ * config_.dim));
+      engine::attention_output(ctx_, w_.attention, o, positions_.data(), n_, y.data());
+      judge("attn_out", y, activation());
+    }
+    if (has({"h_in"})) sublayer("hc_attn", w_.hc_attention, "h_in", "attn_out", "h_attn");
+    if (has({"h_attn"})) sublayer("hc_ffn", w_.hc_ffn, "h_attn", "ffn_out", "h_out");
+    if (has({"hc_ffn.pre", "pre_mix_out"})) {
+      judge("pre_mix_out", input("hc_ffn.pre"), Rule::kExact);  // handed on as it is
+    }
+    if (has({"h_attn", "hc_attn.pre", "ffn_x"})) {
+      judge("ffn_x", collapsed_and_normed("h_attn", "hc_attn.pre", w_.ffn_norm), activation());
+    }
+  }
+
+  // Coefficients of a sublayer from the stream before it, and the stream after it.
+  void sublayer(const std::string& hc, const engine::HyperConnectionWeights& weights,
+                const std::string& before, const std::string& out, const std::string& after) {
+    const std::int64_t s = config_.hc_mult;
+    std::vector<float> h = input(before);
+    std::vector<float> pre(usize(n_ * s)), post(pre.size()), comb(usize(n_ * s * s));
+    engine::mix(ctx_, weights, h.data(), n_, pre.data(), post.data(), comb.data());
+    judge(hc + ".pre", pre, Rule::kCoefficient);
+    judge(hc + ".post", post, Rule::kCoefficient);
+    judge(hc + ".comb", comb, Rule::kCoefficient);
+    if (!has({out, after})) return;
+    if (has({hc + ".post", hc + ".comb"})) {
+      post = input(hc + ".post");
+      comb = input(hc + ".comb");
+    }
+    engine::expand(ctx_, input(out).data(), post.data(), comb.data(), n_, h.data());
+    judge(after, h, activation());
+  }
+
+  void experts() {
+    if (!has({"ffn_x"})) return;
+    const std::vector<float> x = input("ffn_x");
+    const engine::Routing routing = engine::route(ctx_, w_.moe, x.data(), n_);
+    judge("router_biased", routing.biased, Rule::kF32);
+    judge("expert_ids", {routing.ids.begin(), routing.ids.end()}, Rule::kExact);
+    judge("expert_weights", routing.weights, Rule::kF32);
+    if (!has({"ffn_out"})) return;
+    std::vector<float> y(x.size());
+    engine::moe(ctx_, w_.moe, x.data(), n_, y.data());
+    judge("ffn_out", y, activation());
+  }
+
+  const ModelPtr& model_;
+  const CaseFile& file_;
+  Agreement& agreement_;
+  const int layer_;
+  const engine::LayerContext ctx_;
+  const engine::ModelConfig& config_;
+  const engine::LayerWeights& w_;
+  const std::vector<std::int64_t>& positions_;
+  const std::int64_t n_;
+  std::map<std::int64_t, std::int64_t> row_of_position_;
+};
+
+// Final collapse, norm and head, from the last layer's golden output.
+void compare_head(const ModelPtr& model, const CaseFile& file, Agreement& agreement) {
+  const engine::ModelConfig& config = model->config();
+  const engine::LayerContext ctx =
+      model->layer_context(config.n_layers - 1, model->runtime()->compute());
+  const auto n = static_cast<std::int64_t>(file.detail_positions().size());
+  const Rule rule = ctx.arithmetic.round_bf16 ? Rule::kBf16 : Rule::kF32;
+  const auto judge = [&](const std::string& name, const std::vector<float>& ours,
+                         const Tensor& golden, Rule by) {
+    if (golden.rows() != n || ours.size() != golden.values.size()) {
+      return agreement.require("layer " + name + " size", false);
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      agreement.compare("layer " + name, by, ours.data() + i * golden.row_size(), golden.row(i),
+                        golden.row_size());
+    }
+  };
+  const auto collapse_and_norm = [&](const std::vector<float>& h, const std::vector<float>& pre,
+                                     std::vector<float>& normed) {
+    std::vector<float> collapsed(usize(n * config.dim));
+    normed.resize(collapsed.size());
+    engine::collapse_and_norm(ctx, h.data(), pre.data(), model->weights().norm, n, collapsed.data(),
+                              normed.data());
+    return collapsed;
+  };
+  const std::string last = "layers." + std::to_string(config.n_layers - 1) + ".";
+  std::vector<float> normed;
+  if (file.has(last + "h_out") && file.has(last + "pre_mix_out") && file.has("final_collapsed")) {
+    judge("final_collapsed",
+          collapse_and_norm(file.tensor(last + "h_out").values,
+                            file.tensor(last + "pre_mix_out").values, normed),
+          file.tensor("final_collapsed"), rule);
+  }
+  if (!file.has("final_norm")) return;
+  const Tensor final_norm = file.tensor("final_norm");
+  if (file.has("final_collapsed")) {
+    // The collapse of (x, 0, ...) by (1, 0, ...) is x.
+    const Tensor x = file.tensor("final_collapsed");
+    std::vector<float> h(usize(n * config.hc_mult * config.dim)), pre(usize(n * config.hc_mult));
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::copy_n(x.row(i), config.dim, h.data() + i * config.hc_mult * config.dim);
+      pre[usize(i * config.hc_mult)] = 1.0f;
+    }
+    collapse_and_norm(h, pre, normed);
+    judge("final_norm", normed, final_norm, rule);
+  }
+  if (file.has("prefill_logits_positions")) return;  // rows of other positions
+  std::vector<float> logits(usize(n * config.vocab_size));
+  engine::linear(ctx, final_norm.values.data(), n, model->weights().head, logits.data(),
+                 /*rounded=*/false);
+  judge("logits", logits,
+        {{n, config.vocab_size}, gather(file.tensor("prefill_logits"), file.detail_positions())},
+        Rule::kNear);
+}
+
+}  // namespace
+
+Status compare_layers(const ModelPtr& model, const CaseFile& file, Agreement& agreement) {
+  if (file.detail_positions().empty()) return {};
+  for (int layer = 0; layer < model->config().n_layers; ++layer) {
+    LayerTerms(model, file, layer, agreement).compare();
+  }
+  compare_head(model, file, agreement);
+  return {};
+}
+
 }  // namespace cairn::golden
