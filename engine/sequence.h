@@ -52,6 +52,9 @@ class Sequence {
   void prefill_step();
   void abandon_prefill();
   std::int64_t prefill_next() const { return next_; }  // next position to run
+  // Whether windows and logits at the end of the planned pass are those of an unbroken run. Only while
+  // prefilling().
+  bool plan_is_exact() const { return plan_->exact; }
   // Positions below the planned start of new work that the plan runs again for their windows.
   std::int64_t replayed() const { return replayed_; }
 

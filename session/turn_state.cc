@@ -1,0 +1,313 @@
+// Each step is short (one prefill chunk, one token), so a cancel takes effect within one and
+// several turns share the strand fairly. Tokens reach the log in groups, at the latest
+// kGroupInterval after they were sampled; a turn's end is synced.
+#include "session/turn_state.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "engine/runtime.h"
+#include "engine/sampler.h"
+
+namespace cairn::session {
+namespace {
+
+constexpr std::chrono::milliseconds kGroupInterval{50};
+constexpr std::size_t kGroupTokens = 64;
+
+}  // namespace
+
+TurnState::TurnState(std::shared_ptr<SessionState> session, SessionState::TurnInput input,
+                     FileDescriptor wake)
+    : session_(std::move(session)),
+      input_(std::move(input)),
+      wake_(std::move(wake)),
+      parser_(session_->model()->tokenizer(), input_.parser) {}
+
+Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState> session,
+                                                    SessionState::TurnInput input) {
+  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0) {
+    session->interrupt_turn();
+    return Status(StatusCode::kIoError, "no file descriptor for the turn's wake-up",
+                  "close descriptors or raise the limit, then resume the turn");
+  }
+  std::shared_ptr<TurnState> turn(
+      new TurnState(std::move(session), std::move(input), std::move(wake)));
+  turn->post_step();
+  return turn;
+}
+
+// --- The host's side.
+
+Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [&] { return !queue_.empty() || finished_; };
+  if (timeout.count() < 0) {
+    changed_.wait(lock, ready);
+  } else if (!changed_.wait_for(lock, timeout, ready)) {
+    return Status(StatusCode::kTimeout,
+                  "no event within " + std::to_string(timeout.count()) + " ms");
+  }
+  if (queue_.empty()) return Status(StatusCode::kNotFound, "the turn has ended");
+  Event event = std::move(queue_.front());
+  queue_.pop_front();
+  if (queue_.empty()) {
+    std::uint64_t count = 0;
+    (void)!read(wake_.get(), &count, sizeof count);
+  }
+  if (paused_ && queue_.size() <= kMaxQueuedEvents / 2) {
+    paused_ = false;
+    post_step();
+  }
+  return event;
+}
+
+void TurnState::cancel() {
+  cancelled_ = true;
+  std::lock_guard lock(mutex_);
+  if (!paused_) return;
+  paused_ = false;
+  post_step();
+}
+
+void TurnState::wait_until_finished() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return finished_; });
+}
+
+// --- The strand's side.
+
+void TurnState::post_step() {
+  session_->model()->runtime()->post([self = shared_from_this()] { self->run_step(); });
+}
+
+void TurnState::run_step() {
+  try {
+    const Status status = step();
+    if (!status.ok()) stop(EndReason::kError, status);
+  } catch (const std::bad_alloc&) {
+    session_->live().reset();
+    stop(EndReason::kError, {StatusCode::kOutOfMemory, "out of memory in a step of the turn",
+                             "free memory, then resume the turn"});
+  } catch (const std::exception& e) {
+    session_->live().reset();
+    stop(EndReason::kError, internal_error(std::string("a step of the turn failed: ") + e.what()));
+  }
+  if (phase_ == Phase::kFinished) {
+    std::lock_guard lock(mutex_);
+    finished_ = true;
+    changed_.notify_all();
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    paused_ = queue_.size() >= kMaxQueuedEvents && !cancelled_;
+    if (paused_) return;
+  }
+  post_step();
+}
+
+Status TurnState::step() {
+  if (cancelled_) {
+    CAIRN_RETURN_IF_ERROR(flush(/*with_tail=*/true));
+    stop(EndReason::kCancelled, {});
+    return {};
+  }
+  switch (phase_) {
+    case Phase::kRestore:
+      return restore();
+    case Phase::kPrefill:
+      return prefill_chunk();
+    case Phase::kDecode:
+      return decode_token();
+    case Phase::kFinished:
+      break;
+  }
+  return {};
+}
+
+Status TurnState::restore() {
+  const Clock::time_point start = Clock::now();
+  usage_.queued_ms = ms_since(created_);
+  std::vector<TokenId> target = input_.prompt;
+  target.insert(target.end(), input_.turn.tokens.begin(), input_.turn.tokens.end());
+  CAIRN_ASSIGN_OR_RETURN(usage_.reuse, session_->live().start_restore(target));
+  usage_.reuse.restore_ms = ms_since(start);
+  explain(usage_.reuse, target);
+  usage_.resumed_tokens = n_generated_ = static_cast<std::int64_t>(input_.turn.tokens.size());
+  Event started;
+  started.kind = EventKind::kTurnStarted;
+  started.reuse = usage_.reuse;
+  emit(std::move(started));
+  for (const TokenId token : input_.turn.tokens) {
+    std::vector<engine::OutputEvent> events;
+    parser_.push(token, events);
+    emit_parsed(events, /*replayed=*/true);
+  }
+  phase_ = Phase::kPrefill;
+  return {};
+}
+
+Status TurnState::prefill_chunk() {
+  LiveSequence& live = session_->live();
+  if (live.prefilling()) {
+    const Clock::time_point start = Clock::now();
+    live.prefill_step();
+    usage_.prefill_ms += ms_since(start);
+    Event progress;
+    progress.kind = EventKind::kPrefillProgress;
+    progress.done = live.prefilling() ? live.sequence().prefill_next() : usage_.reuse.prompt_tokens;
+    progress.total = usage_.reuse.prompt_tokens;
+    emit(std::move(progress));
+    if (live.prefilling()) return live.has_new_blocks() ? flush(/*with_tail=*/false) : Status();
+  }
+  // The whole prompt is computed: from here a restart needs none of it again.
+  if (usage_.reuse.prefilled + usage_.reuse.replayed > 0) {
+    CAIRN_RETURN_IF_ERROR(flush(/*with_tail=*/true));
+  }
+  phase_ = Phase::kDecode;
+  decode_start_ = Clock::now();
+  if (!input_.turn.tokens.empty() && input_.turn.tokens.back() == session_->model()->eos()) {
+    return finish(EndReason::kStop);
+  }
+  return {};
+}
+
+Status TurnState::decode_token() {
+  LiveSequence& live = session_->live();
+  const engine::LoadedModel& model = *session_->model();
+  const engine::Sequence& sequence = live.sequence();
+  if (n_generated_ >= input_.turn.started.max_tokens ||
+      sequence.position() >= model.info().max_context) {
+    return finish(EndReason::kLength);
+  }
+  const TokenId token = engine::sample(sequence.logits(), sequence.tokens(), model.masked_ids(),
+                                       input_.turn.started.sampling, sequence.position());
+  if (n_generated_ == usage_.resumed_tokens) usage_.first_token_ms = ms_since(created_);
+  ++n_generated_;
+  unlogged_.push_back(token);
+  std::vector<engine::OutputEvent> events;
+  parser_.push(token, events);
+  if (flush_is_due()) CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due()));
+  emit_parsed(events, /*replayed=*/false);
+  if (token == model.eos()) return finish(EndReason::kStop);
+  if (n_generated_ < input_.turn.started.max_tokens &&
+      sequence.position() < model.info().max_context) {
+    CAIRN_RETURN_IF_ERROR(live.decode(token));
+  }
+  return {};
+}
+
+bool TurnState::flush_is_due() const {
+  return unlogged_.size() >= kGroupTokens || Clock::now() - last_flush_ >= kGroupInterval;
+}
+
+Status TurnState::flush(bool with_tail) {
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, session_->commit_progress(unlogged_, with_tail));
+  usage_.bytes_written += bytes;
+  unlogged_.clear();
+  last_flush_ = Clock::now();
+  return {};
+}
+
+Status TurnState::finish(EndReason reason) {
+  std::vector<engine::OutputEvent> events;
+  parser_.finish(/*complete=*/reason == EndReason::kStop, events);
+  emit_parsed(events, /*replayed=*/false);
+  if (reason == EndReason::kStop && !parser_.output().tool_calls.empty()) {
+    reason = EndReason::kToolCalls;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes,
+                         session_->end_turn(unlogged_, reason, parser_.output()));
+  usage_.bytes_written += bytes;
+  unlogged_.clear();
+  emit_end(reason, {});
+  return {};
+}
+
+void TurnState::stop(EndReason reason, Status status) {
+  session_->live().abandon_prefill();
+  session_->interrupt_turn();
+  emit_end(reason, std::move(status));
+}
+
+void TurnState::emit_end(EndReason reason, Status status) {
+  phase_ = Phase::kFinished;
+  usage_.output_tokens = n_generated_;
+  usage_.reasoning_tokens = parser_.output().reasoning_tokens;
+  usage_.decode_ms = usage_.first_token_ms > 0 ? ms_since(decode_start_) : 0;
+  usage_.context_used = static_cast<std::int64_t>(input_.prompt.size()) + n_generated_;
+  usage_.context_size = session_->model()->info().max_context;
+  Event usage;
+  usage.kind = EventKind::kUsage;
+  usage.usage = usage_;
+  emit(std::move(usage));
+  Event end;
+  end.kind = EventKind::kTurnEnd;
+  end.end_reason = reason;
+  end.status = std::move(status);
+  end.usage = usage_;
+  emit(std::move(end));
+}
+
+void TurnState::emit(Event event) {
+  event.sequence = next_sequence_++;
+  std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(event));
+  const std::uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof one);
+  changed_.notify_all();
+}
+
+void TurnState::emit_parsed(std::vector<engine::OutputEvent>& events, bool replayed) {
+  for (engine::OutputEvent& parsed : events) {
+    Event event;
+    event.kind = parsed.kind;
+    event.replayed = replayed;
+    event.block = parsed.block;
+    event.block_kind = parsed.block_kind;
+    event.bytes = std::move(parsed.bytes);
+    event.tool_call = std::move(parsed.tool_call);
+    event.malformed = parsed.malformed;
+    emit(std::move(event));
+  }
+}
+
+// Says why not more was reused, from what the session's log knows.
+void TurnState::explain(ReuseReport& report, std::span<const TokenId> target) const {
+  const auto differs =
+      std::mismatch(target.begin(), target.end(), input_.known.begin(), input_.known.end());
+  const std::int64_t common = differs.first - target.begin();
+  const std::int64_t reused = report.prompt_tokens - report.prefilled;
+  if (differs.second != input_.known.end() && differs.first != target.end()) {
+    report.first_difference = common;
+  }
+  if (report.cause == MissCause::kCorrupt) {
+    report.detail = "stored state did not check and was dropped; it is computed again";
+  } else if (report.prefilled == 0) {
+    report.cause = report.replayed > 0 ? MissCause::kReplayNeeded : MissCause::kNone;
+    report.detail = report.replayed > 0 ? "all tokens were reused; their windows are computed again"
+                                        : "everything was reused";
+  } else if (report.first_difference >= 0 && reused <= common) {
+    report.cause = MissCause::kPromptChanged;
+    report.detail = "the prompt differs from the last turn's at token " + std::to_string(common);
+  } else if (reused + 1 < common) {  // the last sampled token is never computed before it is needed
+    report.cause = MissCause::kNotStored;
+    report.detail = "of " + std::to_string(common) + " known tokens the store holds the state of " +
+                    std::to_string(reused);
+  } else {
+    report.cause = report.replayed > 0 ? MissCause::kReplayNeeded : MissCause::kNewTokens;
+    report.detail = report.replayed > 0 ? "the windows of reused tokens are computed again"
+                                        : "the rest of the prompt is new";
+  }
+}
+
+double TurnState::ms_since(Clock::time_point start) const {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+}  // namespace cairn::session
