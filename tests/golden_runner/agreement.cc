@@ -12,7 +12,7 @@ namespace {
 // them is rounded the other way.
 constexpr double kMaxUlps = 4;
 constexpr double kLeastEqual = 0.999;
-constexpr double kF32Noise = 1e-5;
+constexpr double kCoefficientRelative = 5e-7;
 
 // Spacing of bf16 numbers at |x|.
 double bf16_ulp(double x) {
@@ -27,11 +27,11 @@ const char* rule_text(Rule rule) {
     case Rule::kBf16:
       return ">=99.9% equal, rest <=4 ulp";
     case Rule::kCoefficient:
-      return "5e-7 relative";
+      return "5e-7 relative + f32 sum noise";
     case Rule::kNear:
       return "1e-4 absolute";
     case Rule::kF32:
-      return "1e-5 of the row";
+      return "f32 sum noise";
     case Rule::kReport:
       return "(not judged)";
   }
@@ -40,8 +40,12 @@ const char* rule_text(Rule rule) {
 
 }  // namespace
 
+double f32_sum_noise(std::int64_t length) {
+  return 4 * 0x1p-24 * (1 + std::sqrt(static_cast<double>(length) / 2));
+}
+
 void Agreement::compare(const std::string& kind, Rule rule, const float* ours, const float* golden,
-                        std::int64_t n) {
+                        std::int64_t n, double noise) {
   Kind& k = kinds_[kind];
   k.rule = rule;
   double magnitude = 0;
@@ -58,7 +62,10 @@ void Agreement::compare(const std::string& kind, Rule rule, const float* ours, c
     if (!std::isfinite(difference)) difference = std::numeric_limits<double>::infinity();
     k.max_abs = std::max(k.max_abs, difference);
     k.max_relative = std::max(k.max_relative, difference / std::fabs(double{golden[i]}));
-    k.max_of_row = std::max(k.max_of_row, difference / magnitude);
+    const double limit = rule == Rule::kF32
+                             ? noise * magnitude
+                             : (kCoefficientRelative + noise) * std::fabs(double{golden[i]});
+    k.max_of_limit = std::max(k.max_of_limit, difference / limit);
     k.max_ulps = std::max(k.max_ulps, difference / bf16_ulp(magnitude));
   }
 }
@@ -87,11 +94,10 @@ bool Agreement::holds(const Kind& k) {
     case Rule::kBf16:
       return equal >= kLeastEqual && k.max_ulps <= kMaxUlps;
     case Rule::kCoefficient:
-      return k.max_relative <= 5e-7;
+    case Rule::kF32:
+      return k.max_of_limit <= 1;
     case Rule::kNear:
       return k.max_abs <= 1e-4;
-    case Rule::kF32:
-      return k.max_of_row <= kF32Noise;
     case Rule::kReport:
       return true;
   }

@@ -1,6 +1,7 @@
 // Every term of every recorded layer, computed by the engine's own functions from the golden inputs
 // of that term. A difference therefore belongs to one term of one layer and does not grow.
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 #include "engine/attention.h"
 #include "engine/compressor.h"
 #include "engine/engram.h"
+#include "engine/forward.h"
 #include "engine/indexer.h"
 #include "engine/layer.h"
 #include "engine/moe.h"
@@ -23,6 +25,15 @@ namespace {
 
 using engine::LinearInput;
 using kernels::RowFormat;
+
+// A rule and, where it is about f32 sums, their noise.
+struct Limit {
+  Rule rule = Rule::kExact;
+  double noise = 0;
+};
+constexpr Limit kExactly{};
+
+Limit f32_sums(std::int64_t length) { return {Rule::kF32, f32_sum_noise(length)}; }
 
 std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -112,7 +123,7 @@ class LayerTerms {
   std::vector<float> input(const std::string& name) const { return golden(name).values; }
 
   void judge(const std::string& name, const std::vector<float>& ours, const Tensor& expected,
-             Rule rule) {
+             Limit limit) {
     const std::string kind = "layer " + name;
     if (ours.size() != expected.values.size()) {
       agreement_.require(kind + " size", false);
@@ -120,14 +131,18 @@ class LayerTerms {
     }
     const std::int64_t width = expected.shape.empty() ? 1 : expected.shape.back();
     for (std::int64_t at = 0; at < static_cast<std::int64_t>(ours.size()); at += width) {
-      agreement_.compare(kind, rule, ours.data() + at, expected.values.data() + at, width);
+      agreement_.compare(kind, limit.rule, ours.data() + at, expected.values.data() + at, width,
+                         limit.noise);
     }
   }
-  void judge(const std::string& name, const std::vector<float>& ours, Rule rule) {
-    if (has({name})) judge(name, ours, golden(name), rule);
+  void judge(const std::string& name, const std::vector<float>& ours, Limit limit) {
+    if (has({name})) judge(name, ours, golden(name), limit);
   }
-  // What the reference stores in bf16; f32 in the other arithmetics.
-  Rule activation() const { return ctx_.arithmetic.round_bf16 ? Rule::kBf16 : Rule::kF32; }
+  // What the reference stores in bf16 is f32 in the other arithmetics, with the noise of sums of
+  // `length` terms.
+  Limit activation(std::int64_t length) const {
+    return ctx_.arithmetic.round_bf16 ? Limit{Rule::kBf16} : f32_sums(length);
+  }
 
   LinearInput linear_input(const std::vector<float>& x) const {
     return LinearInput(ctx_, x.data(), n_, static_cast<std::int64_t>(x.size()) / n_);
@@ -145,37 +160,50 @@ class LayerTerms {
       const auto of_row = engine::engram_row_ids(ctx_, tables, classes, p, 1);
       ids.insert(ids.end(), of_row.begin(), of_row.end());
     }
-    judge("engram.rows", engine::engram_rows(ctx_, w_.engram, ids), Rule::kExact);
+    judge("engram.rows", engine::engram_rows(ctx_, w_.engram, ids), kExactly);
     if (!has({"engram.rows", "engram.kv"})) return;
-    judge("engram.kv", engine::engram_kv(ctx_, w_.engram, input("engram.rows")), activation());
+    judge("engram.kv", engine::engram_kv(ctx_, w_.engram, input("engram.rows")),
+          activation(w_.engram.wkv.cols));
     std::vector<float> h = input("engram.h_before");
     judge("engram.gate", engine::engram_update(ctx_, w_.engram, input("engram.kv"), h.data()),
-          Rule::kF32);
-    judge("h_in", h, activation());
+          gate_limit());
+    judge("h_in", h, activation(config_.dim));
+  }
+
+  // gate = sigmoid(+-sqrt(|dot|)): the root turns noise d of the dot product into
+  // d / (2 sqrt(|dot|)), the sigmoid into at most a quarter of that.
+  Limit gate_limit() const {
+    double least_root = 1;
+    for (const float gate : input("engram.gate")) {
+      least_root = std::min(least_root, std::fabs(std::log(double{gate} / (1 - double{gate}))));
+    }
+    return {Rule::kF32, f32_sum_noise(config_.dim) * std::max(1.0, 0.125 / least_root)};
   }
 
   void attention_inputs() {
     if (has({"h_in", "pre_mix_in", "attn_x"})) {
-      judge("attn_x", collapsed_and_normed("h_in", "pre_mix_in", w_.attention_norm), activation());
+      judge("attn_x", collapsed_and_normed("h_in", "pre_mix_in", w_.attention_norm),
+            activation(config_.dim));
     }
     if (has({"attn_x"})) {
       const std::vector<float> x = input("attn_x");
-      judge("qr", engine::low_rank_queries(ctx_, w_.attention, linear_input(x)), activation());
+      judge("qr", engine::low_rank_queries(ctx_, w_.attention, linear_input(x)),
+            activation(config_.dim));
       judge("window_kv_pre",
             engine::window_kv(ctx_, w_.attention, linear_input(x), positions_.data()),
-            activation());
+            activation(config_.dim));
     }
     if (has({"qr", "q"})) {
       judge("q",
             engine::head_queries(ctx_, w_.attention, linear_input(input("qr")), positions_.data()),
-            activation());
+            activation(config_.q_rank));
     }
     if (has({"window_kv_pre", "window_kv"})) {
       const RowFormat format = ctx_.arithmetic.window_format;
       judge("window_kv",
             unpack(format, pack(format, input("window_kv_pre"), config_.head_dim), config_.head_dim)
                 .values,
-            Rule::kExact);
+            kExactly);
     }
   }
 
@@ -198,7 +226,7 @@ class LayerTerms {
       }
       if (static_cast<std::int64_t>(members.size()) < ctx_.plan.ratio) continue;
       const Tensor one{{1, expected.row_size()}, gather(expected, {entry})};
-      judge("latent", latent_of(gather(x, members)), one, activation());
+      judge("latent", latent_of(gather(x, members)), one, activation(config_.dim));
     }
   }
 
@@ -215,23 +243,24 @@ class LayerTerms {
     if (!has({"latent"})) return;
     if (has({"attn_x"})) latents();
     const std::vector<float> latent = input("latent");
-    judge("compress_kv_pre", engine::main_kv(ctx_, latent, 0), activation());
-    judge("index_k_pre", engine::index_keys(ctx_, w_.attention.indexer, latent, 0), activation());
+    judge("compress_kv_pre", engine::main_kv(ctx_, latent, 0), activation(1));
+    judge("index_k_pre", engine::index_keys(ctx_, w_.attention.indexer, latent, 0),
+          activation(config_.head_dim));
     if (has({"compress_kv_pre", "compress_kv"})) {
       const Unpacked kv = unpack(ctx_.arithmetic.main_format, main_rows(layer_), config_.head_dim);
-      judge("compress_kv", kv.values, Rule::kExact);
+      judge("compress_kv", kv.values, kExactly);
       if (!kv.codes.empty()) {
-        judge("compress_kv_codes", kv.codes, Rule::kExact);
-        judge("compress_kv_scale_e4m3", kv.scales, Rule::kExact);
+        judge("compress_kv_codes", kv.codes, kExactly);
+        judge("compress_kv_scale_e4m3", kv.scales, kExactly);
       }
     }
     if (has({"index_k_pre", "index_k"})) {
       const Unpacked keys =
           unpack(ctx_.arithmetic.index_format, index_rows(layer_), config_.index_head_dim);
-      judge("index_k", keys.values, Rule::kExact);
+      judge("index_k", keys.values, kExactly);
       if (!keys.codes.empty()) {
-        judge("index_k_codes", keys.codes, Rule::kExact);
-        judge("index_k_scale_e8m0", keys.scales, Rule::kExact);
+        judge("index_k_codes", keys.codes, kExactly);
+        judge("index_k_scale_e8m0", keys.scales, kExactly);
       }
     }
   }
@@ -252,16 +281,16 @@ class LayerTerms {
     if (has({"qr", "index_q_pre"})) {
       judge("index_q_pre",
             engine::index_queries(ctx_, w, linear_input(input("qr")), positions_.data()),
-            activation());
+            activation(config_.q_rank));
     }
     if (has({"index_q_pre", "index_q"})) {
       std::vector<float> q = input("index_q_pre");
       engine::quantise_index_queries(ctx_, q);
-      judge("index_q", q, Rule::kExact);
+      judge("index_q", q, kExactly);
     }
     if (has({"attn_x", "index_w"})) {
       judge("index_w", engine::index_head_weights(ctx_, w, input("attn_x").data(), n_),
-            activation());
+            activation(config_.dim));
     }
     if (has({"index_q", "index_w", "index_score"}) && has(ctx_.plan.kv_source, {"index_k_pre"})) {
       scores();
@@ -285,7 +314,7 @@ class LayerTerms {
       row.resize(usize(expected.row_size()), -std::numeric_limits<float>::infinity());
       ours.insert(ours.end(), row.begin(), row.end());
     }
-    judge("index_score", ours, activation());
+    judge("index_score", ours, activation(config_.index_head_dim));
   }
 
   std::int64_t visible(std::int64_t row) const {
@@ -321,17 +350,29 @@ class LayerTerms {
   // Against a golden tensor that has a row for every position of the prompt.
   void judge_at_positions(const std::string& name, const std::vector<float>& ours) {
     const Tensor all = golden(name);
-    judge(name, ours, {{n_, all.row_size()}, gather(all, positions_)}, Rule::kExact);
+    judge(name, ours, {{n_, all.row_size()}, gather(all, positions_)}, kExactly);
   }
 
-  // Positions that the query at p sees through its window, if all of their rows are recorded.
-  std::vector<std::int64_t> window_rows(std::int64_t p) const {
-    std::vector<std::int64_t> rows;
-    for (std::int64_t at = std::max<std::int64_t>(0, p - config_.window + 1); at <= p; ++at) {
-      const auto row = row_of_position_.find(at);
-      if (row == row_of_position_.end()) return {};
-      rows.push_back(row->second);
+  // Window KV before quantisation by position: what is recorded; and in the first layer, whose
+  // input is the embedding of the token, all of it.
+  std::map<std::int64_t, std::vector<float>> window_rows() const {
+    std::map<std::int64_t, std::vector<float>> rows;
+    if (layer_ == 0 && ctx_.plan.engram_slot < 0) {
+      const std::vector<std::int64_t> ids = file_.integers("prompt_ids");
+      const std::vector<TokenId> tokens(ids.begin(), ids.end());
+      const auto n = static_cast<std::int64_t>(tokens.size());
+      engine::Activations a(config_, n);
+      engine::embed(*model_, {tokens, {}, 0, n}, a);
+      engine::collapse_and_norm(ctx_, a.h.data(), a.pre.data(), w_.attention_norm, n,
+                                a.collapsed.data(), a.normed.data());
+      for (std::int64_t p = 0; p < n; ++p) {
+        rows[p] = engine::window_kv(
+            ctx_, w_.attention,
+            LinearInput(ctx_, a.normed.data() + p * config_.dim, 1, config_.dim), &p);
+      }
     }
+    const Tensor recorded = golden("window_kv_pre");
+    for (std::int64_t i = 0; i < n_; ++i) rows[positions_[usize(i)]] = gather(recorded, {i});
     return rows;
   }
 
@@ -345,21 +386,27 @@ class LayerTerms {
       main = main_rows(plan.kv_source);
       lists = golden(plan.index_source, "topk");
     }
-    const Tensor q = golden("q"), window_kv = golden("window_kv_pre");
-    const Tensor expected = golden("sparse_o");
+    const Tensor q = golden("q"), expected = golden("sparse_o");
+    const std::map<std::int64_t, std::vector<float>> known = window_rows();
     for (std::int64_t i = 0; i < n_; ++i) {
       const std::int64_t p = positions_[usize(i)];
-      const std::vector<std::int64_t> rows = window_rows(p);
-      if (rows.empty()) continue;
+      std::vector<float> rows;
+      std::vector<std::int32_t> slots, list;
+      const std::int64_t first = std::max<std::int64_t>(0, p - config_.window + 1);
+      for (std::int64_t at = first; at <= p && known.contains(at); ++at) {
+        rows.insert(rows.end(), known.at(at).begin(), known.at(at).end());
+        slots.push_back(static_cast<std::int32_t>(at - first));
+      }
+      if (static_cast<std::int64_t>(slots.size()) <= p - first) continue;  // a row is missing
+      slots.resize(usize(config_.window), -1);
       const std::vector<std::byte> window =
-          pack(ctx_.arithmetic.window_format, gather(window_kv, rows), config_.head_dim);
-      std::vector<std::int32_t> slots(usize(config_.window), -1), list;
-      for (std::size_t s = 0; s < rows.size(); ++s) slots[s] = static_cast<std::int32_t>(s);
+          pack(ctx_.arithmetic.window_format, rows, config_.head_dim);
       if (plan.ratio > 0) list.assign(lists.row(p), lists.row(p) + lists.row_size());
       judge("sparse_o",
             engine::attend(ctx_, w_.attention, gather(q, {i}), 1, window.data(), slots.data(),
                            main.data(), list.data()),
-            {{config_.n_heads, config_.head_dim}, gather(expected, {i})}, activation());
+            {{config_.n_heads, config_.head_dim}, gather(expected, {i})},
+            activation(config_.head_dim));
     }
   }
 
@@ -367,15 +414,16 @@ class LayerTerms {
     if (has({"sparse_o", "attn_out"})) {
       std::vector<float> o = input("sparse_o"), y(usize(n_ * config_.dim));
       engine::attention_output(ctx_, w_.attention, o, positions_.data(), n_, y.data());
-      judge("attn_out", y, activation());
+      judge("attn_out", y, activation(w_.attention.wo_a.cols + w_.attention.wo_b.cols));
     }
     if (has({"h_in"})) sublayer("hc_attn", w_.hc_attention, "h_in", "attn_out", "h_attn");
     if (has({"h_attn"})) sublayer("hc_ffn", w_.hc_ffn, "h_attn", "ffn_out", "h_out");
     if (has({"hc_ffn.pre", "pre_mix_out"})) {
-      judge("pre_mix_out", input("hc_ffn.pre"), Rule::kExact);  // handed on as it is
+      judge("pre_mix_out", input("hc_ffn.pre"), kExactly);  // handed on as it is
     }
     if (has({"h_attn", "hc_attn.pre", "ffn_x"})) {
-      judge("ffn_x", collapsed_and_normed("h_attn", "hc_attn.pre", w_.ffn_norm), activation());
+      judge("ffn_x", collapsed_and_normed("h_attn", "hc_attn.pre", w_.ffn_norm),
+            activation(config_.dim));
     }
   }
 
@@ -386,29 +434,58 @@ class LayerTerms {
     std::vector<float> h = input(before);
     std::vector<float> pre(usize(n_ * s)), post(pre.size()), comb(usize(n_ * s * s));
     engine::mix(ctx_, weights, h.data(), n_, pre.data(), post.data(), comb.data());
-    judge(hc + ".pre", pre, Rule::kCoefficient);
-    judge(hc + ".post", post, Rule::kCoefficient);
-    judge(hc + ".comb", comb, Rule::kCoefficient);
+    const double noise = projection_noise(weights, h);
+    const auto limit = [&](int part, double factor) {
+      return Limit{Rule::kCoefficient,
+                   factor * std::fabs(double{weights.scale.data[part]}) * noise};
+    };
+    judge(hc + ".pre", pre, limit(0, 1));
+    judge(hc + ".post", post, limit(1, 1));
+    judge(hc + ".comb", comb, limit(2, 2));  // a softmax depends on differences of two
     if (!has({out, after})) return;
     if (has({hc + ".post", hc + ".comb"})) {
       post = input(hc + ".post");
       comb = input(hc + ".comb");
     }
     engine::expand(ctx_, input(out).data(), post.data(), comb.data(), n_, h.data());
-    judge(after, h, activation());
+    judge(after, h, activation(config_.hc_mult));
+  }
+
+  // What the order of an f32 sum leaves in a projection fn_i . v / rms(v). A sigmoid or softmax of
+  // scale times it makes no more of it than |scale| times that, relative.
+  double projection_noise(const engine::HyperConnectionWeights& weights,
+                          const std::vector<float>& h) const {
+    const std::int64_t width = weights.fn.cols;
+    double largest = 0;
+    for (std::int64_t row = 0; row < n_; ++row) {
+      const float* v = h.data() + row * width;
+      double mean_square = 0;
+      for (std::int64_t k = 0; k < width; ++k) {
+        mean_square += double{v[k]} * double{v[k]} / static_cast<double>(width);
+      }
+      for (std::int64_t i = 0; i < weights.fn.rows; ++i) {
+        double square = 0;
+        for (std::int64_t k = 0; k < width; ++k) {
+          const double term = double{weights.fn.data[i * width + k]} * double{v[k]};
+          square += term * term;
+        }
+        largest = std::max(largest, std::sqrt(square / mean_square));
+      }
+    }
+    return largest * f32_sum_noise(width);
   }
 
   void experts() {
     if (!has({"ffn_x"})) return;
     const std::vector<float> x = input("ffn_x");
     const engine::Routing routing = engine::route(ctx_, w_.moe, x.data(), n_);
-    judge("router_biased", routing.biased, Rule::kF32);
-    judge("expert_ids", {routing.ids.begin(), routing.ids.end()}, Rule::kExact);
-    judge("expert_weights", routing.weights, Rule::kF32);
+    judge("router_biased", routing.biased, f32_sums(config_.dim));
+    judge("expert_ids", {routing.ids.begin(), routing.ids.end()}, kExactly);
+    judge("expert_weights", routing.weights, f32_sums(config_.dim));
     if (!has({"ffn_out"})) return;
     std::vector<float> y(x.size());
     engine::moe(ctx_, w_.moe, x.data(), n_, y.data());
-    judge("ffn_out", y, activation());
+    judge("ffn_out", y, activation(config_.dim + config_.expert_dim));
   }
 
   const ModelPtr& model_;
@@ -429,15 +506,15 @@ void compare_head(const ModelPtr& model, const CaseFile& file, Agreement& agreem
   const engine::LayerContext ctx =
       model->layer_context(config.n_layers - 1, model->runtime()->compute());
   const auto n = static_cast<std::int64_t>(file.detail_positions().size());
-  const Rule rule = ctx.arithmetic.round_bf16 ? Rule::kBf16 : Rule::kF32;
+  const Limit limit = ctx.arithmetic.round_bf16 ? Limit{Rule::kBf16} : f32_sums(config.dim);
   const auto judge = [&](const std::string& name, const std::vector<float>& ours,
-                         const Tensor& golden, Rule by) {
+                         const Tensor& golden, Limit by) {
     if (golden.rows() != n || ours.size() != golden.values.size()) {
       return agreement.require("layer " + name + " size", false);
     }
     for (std::int64_t i = 0; i < n; ++i) {
-      agreement.compare("layer " + name, by, ours.data() + i * golden.row_size(), golden.row(i),
-                        golden.row_size());
+      agreement.compare("layer " + name, by.rule, ours.data() + i * golden.row_size(),
+                        golden.row(i), golden.row_size(), by.noise);
     }
   };
   const auto collapse_and_norm = [&](const std::vector<float>& h, const std::vector<float>& pre,
@@ -454,7 +531,7 @@ void compare_head(const ModelPtr& model, const CaseFile& file, Agreement& agreem
     judge("final_collapsed",
           collapse_and_norm(file.tensor(last + "h_out").values,
                             file.tensor(last + "pre_mix_out").values, normed),
-          file.tensor("final_collapsed"), rule);
+          file.tensor("final_collapsed"), limit);
   }
   if (!file.has("final_norm")) return;
   const Tensor final_norm = file.tensor("final_norm");
@@ -467,7 +544,7 @@ void compare_head(const ModelPtr& model, const CaseFile& file, Agreement& agreem
       pre[usize(i * config.hc_mult)] = 1.0f;
     }
     collapse_and_norm(h, pre, normed);
-    judge("final_norm", normed, final_norm, rule);
+    judge("final_norm", normed, final_norm, limit);
   }
   if (file.has("prefill_logits_positions")) return;  // rows of other positions
   std::vector<float> logits(usize(n * config.vocab_size));
@@ -475,7 +552,7 @@ void compare_head(const ModelPtr& model, const CaseFile& file, Agreement& agreem
                  /*rounded=*/false);
   judge("logits", logits,
         {{n, config.vocab_size}, gather(file.tensor("prefill_logits"), file.detail_positions())},
-        Rule::kNear);
+        {Rule::kNear});
 }
 
 }  // namespace

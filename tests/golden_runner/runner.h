@@ -21,8 +21,7 @@ Status compare_end_to_end(const ModelPtr& model, const CaseFile& file, Agreement
 Status compare_lengths(const ModelPtr& model, const CaseFile& file, Agreement& agreement);
 // Bounded replay (replay).
 Status compare_replay(const ModelPtr& model, const CaseFile& file, Agreement& agreement);
-// Reference arithmetic layer by layer: every term of every layer from the golden inputs of that
-// term.
+// Layer by layer: every term of every recorded layer from the golden inputs of that term.
 Status compare_layers(const ModelPtr& model, const CaseFile& file, Agreement& agreement);
 
 }  // namespace cairn::golden
