@@ -75,8 +75,13 @@ void TurnState::cancel() {
 }
 
 void TurnState::wait_until_finished() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return finished_; });
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return finished_; });
+  }
+  // The last step's task still holds this turn. When a task behind it has run, the strand holds
+  // nothing: what the caller drops is destroyed by the caller, not by the strand during exit().
+  session_->model()->runtime()->run([] {});
 }
 
 // --- The strand's side.

@@ -32,7 +32,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   Result<Event> next(std::chrono::milliseconds timeout);
   void cancel();
   int wake_fd() const { return wake_.get(); }
-  // Until the last step is done. Not from the strand.
+  // Until the last step is done and the strand has let go of the turn. Not from the strand.
   void wait_until_finished();
 
  private:

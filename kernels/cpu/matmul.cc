@@ -2,6 +2,7 @@
 // every activation row, so weights are read once per call. Threads share out output columns.
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cpu/lane_sum.h"
@@ -10,8 +11,13 @@
 namespace cairn::kernels {
 namespace {
 
-constexpr std::int64_t kColumnGrain =
-    16;  // output columns below which a thread is not worth waking
+// Multiply-adds below which another thread costs more to wake than it saves (about 20 us).
+constexpr std::int64_t kWorkGrain = 1 << 17;
+
+// The least number of output columns for one thread.
+std::int64_t column_grain(std::int64_t rows, std::int64_t cols) {
+  return std::max<std::int64_t>(1, kWorkGrain / std::max<std::int64_t>(1, rows * cols));
+}
 
 void store(const MatmulOut& out, std::int64_t row, std::int64_t column, float value) {
   out.y[row * out.y_stride + column] = out.round_bf16 ? round_to_bf16(value) : value;
@@ -25,15 +31,16 @@ std::uint8_t fp4_code(const Fp4View& w, std::int64_t row, std::int64_t column) {
 // decode(row, buffer) fills [cols] f32 of one weight row.
 template <class Args, class Decode>
 void matmul_decoded(Context& context, const Args& a, const Decode& decode) {
-  context.parallel_for(a.w.rows, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> weights(static_cast<std::size_t>(a.w.cols));
-    for (std::int64_t column = begin; column < end; ++column) {
-      decode(column, weights.data());
-      for (std::int64_t row = 0; row < a.rows; ++row) {
-        store(a.out, row, column, dot_f32(a.x + row * a.x_stride, weights.data(), a.w.cols));
-      }
-    }
-  });
+  context.parallel_for(
+      a.w.rows, column_grain(a.rows, a.w.cols), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<float> weights(static_cast<std::size_t>(a.w.cols));
+        for (std::int64_t column = begin; column < end; ++column) {
+          decode(column, weights.data());
+          for (std::int64_t row = 0; row < a.rows; ++row) {
+            store(a.out, row, column, dot_f32(a.x + row * a.x_stride, weights.data(), a.w.cols));
+          }
+        }
+      });
 }
 
 // One 32-block of codes against one of weights: exact in f64, rounded once to f32.
@@ -49,21 +56,22 @@ void matmul_q8(Context& context, const Args& a, const Decode& decode, const Scal
   const std::int64_t n_blocks = a.w.cols / 32;
   std::vector<double> x(static_cast<std::size_t>(a.rows * a.w.cols));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(e4m3_to_f32(a.x.codes[i]));
-  context.parallel_for(a.w.rows, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<double> weights(static_cast<std::size_t>(a.w.cols));
-    for (std::int64_t column = begin; column < end; ++column) {
-      decode(column, weights.data());
-      for (std::int64_t row = 0; row < a.rows; ++row) {
-        float sum = 0;
-        for (std::int64_t block = 0; block < n_blocks; ++block) {
-          const float dot =
-              exact_block_dot(x.data() + row * a.w.cols + 32 * block, weights.data() + 32 * block);
-          sum += dot * (e8m0_to_f32(a.x.scales[row * n_blocks + block]) * scale(column, block));
+  context.parallel_for(
+      a.w.rows, column_grain(a.rows, a.w.cols), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> weights(static_cast<std::size_t>(a.w.cols));
+        for (std::int64_t column = begin; column < end; ++column) {
+          decode(column, weights.data());
+          for (std::int64_t row = 0; row < a.rows; ++row) {
+            float sum = 0;
+            for (std::int64_t block = 0; block < n_blocks; ++block) {
+              const float dot = exact_block_dot(x.data() + row * a.w.cols + 32 * block,
+                                                weights.data() + 32 * block);
+              sum += dot * (e8m0_to_f32(a.x.scales[row * n_blocks + block]) * scale(column, block));
+            }
+            store(a.out, row, column, sum);
+          }
         }
-        store(a.out, row, column, sum);
-      }
-    }
-  });
+      });
 }
 
 }  // namespace
@@ -119,14 +127,15 @@ void matmul_bf16_scalar(Context& context, const MatmulBf16Args& a) {
 }
 
 void matmul_f32_scalar(Context& context, const MatmulF32Args& a) {
-  context.parallel_for(a.w.rows, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t column = begin; column < end; ++column) {
-      for (std::int64_t row = 0; row < a.rows; ++row) {
-        store(a.out, row, column,
-              dot_f32(a.x + row * a.x_stride, a.w.data + column * a.w.cols, a.w.cols));
-      }
-    }
-  });
+  context.parallel_for(
+      a.w.rows, column_grain(a.rows, a.w.cols), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t column = begin; column < end; ++column) {
+          for (std::int64_t row = 0; row < a.rows; ++row) {
+            store(a.out, row, column,
+                  dot_f32(a.x + row * a.x_stride, a.w.data + column * a.w.cols, a.w.cols));
+          }
+        }
+      });
 }
 
 }  // namespace cairn::kernels
