@@ -267,7 +267,6 @@ void read_backbone(ObjectReader& text, ReadState& state, ModelConfig& config) {
   text.fixed("scoring_func", "sqrtsoftplus");
   text.fixed("topk_method", "noaux_tc");
   text.fixed("norm_topk_prob", true);
-  text.fixed("rms_norm_eps", 1e-20);
 
   config.vocab_size = text.integer("vocab_size", {1, kMaxVocab});
   config.dim = text.integer("hidden_size", {1, kMaxDim});
@@ -278,7 +277,7 @@ void read_backbone(ObjectReader& text, ReadState& state, ModelConfig& config) {
   config.q_rank = text.integer("q_lora_rank", {1, kMaxDim});
   config.o_rank = text.integer("o_lora_rank", {1, kMaxDim});
   config.o_groups = text.integer("o_groups", {1, kMaxHeads});
-  config.norm_eps = 1e-20f;
+  config.norm_eps = static_cast<float>(text.number_or("rms_norm_eps", 1e-20, {0, 1}));
   config.max_positions = text.integer("max_position_embeddings", {1, kMaxPositions});
   config.window = text.integer("sliding_window", {1, kMaxWindow});
   config.rope_theta = text.number("rope_theta", {1, 1e12});

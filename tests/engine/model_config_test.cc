@@ -267,7 +267,6 @@ TEST(ModelConfig, keys_with_one_meaning_are_refused_by_name) {
       {"/text_config/tie_word_embeddings", true, "tie_word_embeddings is true"},
       {"/text_config/num_key_value_heads", 8, "num_key_value_heads is 8"},
       {"/text_config/n_shared_experts", 2, "n_shared_experts is 2"},
-      {"/text_config/rms_norm_eps", 1e-6, "rms_norm_eps is 1E-6"},
       {"/text_config/rope_scaling/type", "linear", "rope_scaling.type is \"linear\""},
       {"/quantization_config/quant_method", "awq", "quant_method is \"awq\""},
       {"/quantization_config/activation_scheme", "static", "activation_scheme is \"static\""},
@@ -432,6 +431,13 @@ TEST(ModelConfig, rope_scaling_takes_either_spelling_of_its_type) {
   EXPECT_TRUE(parse(config.set("/text_config/rope_scaling/rope_type", "yarn")).ok());
   expect_error(config.set("/text_config/rope_scaling/rope_type", "longrope"),
                StatusCode::kUnsupported, "rope_scaling.rope_type is \"longrope\"");
+}
+
+TEST(ModelConfig, norm_eps_is_the_checkpoints_own) {
+  const auto config = parse_model_config(
+      ConfigText::released().set("/text_config/rms_norm_eps", 1e-6).text(), nullptr);
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->norm_eps, 1e-6f);
 }
 
 TEST(ModelConfig, missing_shape_keys_are_named) {
