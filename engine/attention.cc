@@ -10,11 +10,13 @@
 
 #include "engine/compressor.h"
 #include "engine/indexer.h"
+#include "engine/row_steps.h"
+#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+using kernels::usize;
 
 std::vector<std::int64_t> positions_from(std::int64_t first, std::int64_t n) {
   std::vector<std::int64_t> positions(usize(n));
@@ -45,7 +47,7 @@ WindowTable extend_window(const LayerContext& ctx, const AttentionWeights& w, in
   }
   const std::byte* chunk_rows = out;
   const std::vector<float> kv =
-      window_kv(ctx, w, LinearInput(ctx, x, n, ctx.config.dim), positions_from(from, n).data());
+      window_kv(ctx, w, LinearInput(ctx, x, n, ctx.config.dim), positions_from(from, n));
   for (std::int64_t i = 0; i < n; ++i, out += row_bytes) {
     kernels::encode_row(ctx.arithmetic.window_format, kv.data() + i * ctx.config.head_dim,
                         ctx.config.head_dim, out);
@@ -74,54 +76,25 @@ std::vector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeig
                                     const LinearInput& x) {
   std::vector<float> qr(usize(x.rows() * w.wq_a.rows));
   linear(ctx, x, w.wq_a, qr.data());
-  ctx.k.rms_norm(ctx.run, {.x = qr.data(),
-                           .rows = x.rows(),
-                           .dim = w.wq_a.rows,
-                           .x_stride = w.wq_a.rows,
-                           .weight = w.q_norm.data,
-                           .eps = ctx.config.norm_eps,
-                           .out = qr.data(),
-                           .out_stride = w.wq_a.rows,
-                           .round_bf16 = ctx.arithmetic.round_bf16});
+  norm_rows(ctx, w.q_norm, qr);
   return qr;
 }
 
 std::vector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
-                                const LinearInput& qr, const std::int64_t* positions) {
+                                const LinearInput& qr, const std::vector<std::int64_t>& positions) {
   std::vector<float> q(usize(qr.rows() * w.wq_b.rows));
   linear(ctx, qr, w.wq_b, q.data());
-  ctx.k.rope(ctx.run, {.x = q.data(),
-                       .rows = qr.rows(),
-                       .n_vectors = ctx.config.n_heads,
-                       .dim = ctx.config.head_dim,
-                       .rope_dim = ctx.config.rope_dim,
-                       .frequencies = ctx.frequencies,
-                       .positions = positions,
-                       .round_bf16 = ctx.arithmetic.round_bf16});
+  rotate_rows(ctx, q, ctx.config.n_heads, ctx.config.head_dim, positions);
   return q;
 }
 
 std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
-                             const LinearInput& x, const std::int64_t* positions) {
+                             const LinearInput& x, const std::vector<std::int64_t>& positions) {
   const std::int64_t dim = ctx.config.head_dim;
   std::vector<float> kv(usize(x.rows() * dim));
   linear(ctx, x, w.wkv, kv.data());
-  ctx.k.rms_norm(ctx.run, {.x = kv.data(),
-                           .rows = x.rows(),
-                           .dim = dim,
-                           .x_stride = dim,
-                           .weight = w.kv_norm.data,
-                           .eps = ctx.config.norm_eps,
-                           .out = kv.data(),
-                           .out_stride = dim,
-                           .round_bf16 = ctx.arithmetic.round_bf16});
-  ctx.k.rope(ctx.run, {.x = kv.data(),
-                       .rows = x.rows(),
-                       .dim = dim,
-                       .rope_dim = ctx.config.rope_dim,
-                       .frequencies = ctx.frequencies,
-                       .positions = positions,
-                       .round_bf16 = ctx.arithmetic.round_bf16});
+  norm_rows(ctx, w.kv_norm, kv);
+  rotate_rows(ctx, kv, 1, dim, positions);
   return kv;
 }
 
@@ -150,17 +123,10 @@ std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
 }
 
 void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
-                      const std::int64_t* positions, std::int64_t rows, float* y) {
+                      const std::vector<std::int64_t>& positions, float* y) {
   const ModelConfig& config = ctx.config;
-  ctx.k.rope(ctx.run, {.x = o.data(),
-                       .rows = rows,
-                       .n_vectors = config.n_heads,
-                       .dim = config.head_dim,
-                       .rope_dim = config.rope_dim,
-                       .frequencies = ctx.frequencies,
-                       .positions = positions,
-                       .inverse = true,
-                       .round_bf16 = ctx.arithmetic.round_bf16});
+  const auto rows = static_cast<std::int64_t>(positions.size());
+  rotate_rows(ctx, o, config.n_heads, config.head_dim, positions, Rotation::kInverse);
   const std::int64_t width = std::int64_t{config.n_heads} * config.head_dim;
   const std::int64_t group_in = width / config.o_groups, group_out = config.o_rank;
   std::vector<float> u(usize(rows * config.o_groups * group_out));
@@ -202,21 +168,19 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, co
   const LinearInput x(ctx, normed_at(from), n_queries, config.dim);
   const std::vector<float> qr_values = low_rank_queries(ctx, w, x);
   const LinearInput qr(ctx, qr_values.data(), n_queries, config.q_rank);
-  const std::vector<float> q = head_queries(ctx, w, qr, positions.data());
+  const std::vector<float> q = head_queries(ctx, w, qr, positions);
 
   const std::int64_t row = from - first;
   std::int32_t* top_k = a.top_k.data() + row * config.index_top_k;
   const GlobalKv* kv = ctx.plan.ratio > 0 ? &cache.source(ctx.plan.kv_source) : nullptr;
   if (ctx.plan.mode == LayerMode::kFull || ctx.plan.mode == LayerMode::kReindex) {
-    run_indexer(ctx, w.indexer, qr, x.x(), positions.data(), *kv, top_k,
-                a.kept_blocks.data() + row);
+    run_indexer(ctx, w.indexer, qr, x.x(), positions, *kv, top_k, a.kept_blocks.data() + row);
   }
 
   const std::vector<std::int32_t> slots = window_slots(window, config.window, from, n_queries);
   std::vector<float> o = attend(ctx, w, q, n_queries, window.rows, slots.data(),
                                 kv ? kv->main.data() : nullptr, top_k);
-  attention_output(ctx, w, o, positions.data(), n_queries,
-                   a.sublayer_out.data() + row * config.dim);
+  attention_output(ctx, w, o, positions, a.sublayer_out.data() + row * config.dim);
 }
 
 }  // namespace cairn::engine

@@ -20,11 +20,11 @@ namespace cairn::engine {
 std::vector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeights& w,
                                     const LinearInput& x);
 std::vector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
-                                const LinearInput& qr, const std::int64_t* positions);
+                                const LinearInput& qr, const std::vector<std::int64_t>& positions);
 
 // Section 7.2: rotated window KV before quantisation, [rows, head_dim].
 std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
-                             const LinearInput& x, const std::int64_t* positions);
+                             const LinearInput& x, const std::vector<std::int64_t>& positions);
 
 // Section 7.5: queries [rows, n_heads, head_dim] over their lists of rows, -1 = an empty place ->
 // [rows, n_heads, head_dim]. window_slots: [rows, window], rows of `window`. main_rows:
@@ -36,7 +36,7 @@ std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
 
 // Section 7.6: attention output [rows, n_heads, head_dim] (rotated back in place) -> y [rows, dim].
 void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
-                      const std::int64_t* positions, std::int64_t rows, float* y);
+                      const std::vector<std::int64_t>& positions, float* y);
 
 // The whole sublayer for the chunk at positions first .. first+n-1: reads a.normed, writes
 // a.sublayer_out from rows.output_from on, a.top_k and a.kept_blocks where the layer indexes, and

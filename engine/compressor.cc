@@ -3,24 +3,13 @@
 #include <algorithm>
 
 #include "engine/linear.h"
+#include "engine/row_steps.h"
+#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-void norm_rows(const LayerContext& ctx, const Bf16View& weight, std::vector<float>& x) {
-  const std::int64_t dim = weight.cols;
-  ctx.k.rms_norm(ctx.run, {.x = x.data(),
-                           .rows = static_cast<std::int64_t>(x.size()) / dim,
-                           .dim = dim,
-                           .x_stride = dim,
-                           .weight = weight.data,
-                           .eps = ctx.config.norm_eps,
-                           .out = x.data(),
-                           .out_stride = dim,
-                           .round_bf16 = ctx.arithmetic.round_bf16});
-}
+using kernels::usize;
 
 // Rotates entry first + i at the position of its group's first token.
 void rotate_entries(const LayerContext& ctx, std::vector<float>& x, std::int64_t dim,
@@ -29,13 +18,7 @@ void rotate_entries(const LayerContext& ctx, std::vector<float>& x, std::int64_t
   for (std::size_t i = 0; i < positions.size(); ++i) {
     positions[i] = (first + static_cast<std::int64_t>(i)) * ctx.plan.ratio;
   }
-  ctx.k.rope(ctx.run, {.x = x.data(),
-                       .rows = static_cast<std::int64_t>(positions.size()),
-                       .dim = dim,
-                       .rope_dim = ctx.config.rope_dim,
-                       .frequencies = ctx.frequencies,
-                       .positions = positions.data(),
-                       .round_bf16 = ctx.arithmetic.round_bf16});
+  rotate_rows(ctx, x, 1, dim, positions);
 }
 
 void append_rows(kernels::RowFormat format, const std::vector<float>& x, std::int64_t dim,

@@ -1,11 +1,12 @@
 #include "engine/engram.h"
 
 #include "engine/linear.h"
+#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+using kernels::usize;
 
 }  // namespace
 

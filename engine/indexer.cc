@@ -5,12 +5,14 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/row_steps.h"
 #include "kernels/number_formats.h"
+#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+using kernels::usize;
 
 bool pool_can_restrict(const ModelConfig& config, std::int64_t n_visible) {
   return n_visible > std::int64_t{config.candidate_top_blocks} * config.candidate_block_size;
@@ -19,17 +21,11 @@ bool pool_can_restrict(const ModelConfig& config, std::int64_t n_visible) {
 }  // namespace
 
 std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& w,
-                                 const LinearInput& qr, const std::int64_t* positions) {
+                                 const LinearInput& qr,
+                                 const std::vector<std::int64_t>& positions) {
   std::vector<float> q(usize(qr.rows() * w.wq_b.rows));
   linear(ctx, qr, w.wq_b, q.data());
-  ctx.k.rope(ctx.run, {.x = q.data(),
-                       .rows = qr.rows(),
-                       .n_vectors = ctx.config.index_n_heads,
-                       .dim = ctx.config.index_head_dim,
-                       .rope_dim = ctx.config.rope_dim,
-                       .frequencies = ctx.frequencies,
-                       .positions = positions,
-                       .round_bf16 = ctx.arithmetic.round_bf16});
+  rotate_rows(ctx, q, ctx.config.index_n_heads, ctx.config.index_head_dim, positions);
   return q;
 }
 
@@ -105,7 +101,7 @@ void select_entries(const LayerContext& ctx, const std::vector<float>& scores, s
 }
 
 void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
-                 const float* x, const std::int64_t* positions, const GlobalKv& kv,
+                 const float* x, const std::vector<std::int64_t>& positions, const GlobalKv& kv,
                  std::int32_t* top_k, std::vector<std::uint8_t>* kept_blocks) {
   const ModelConfig& config = ctx.config;
   const std::int64_t rows = qr.rows(), k = config.index_top_k;
@@ -115,7 +111,7 @@ void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearI
   std::vector<float> weights = index_head_weights(ctx, w, x, rows);
   scale_head_weights(ctx, weights);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t n = visible_entries(positions[row], ctx.plan.ratio);
+    const std::int64_t n = visible_entries(positions[usize(row)], ctx.plan.ratio);
     std::int32_t* list = top_k + row * k;
     std::vector<std::uint8_t>& kept = kept_blocks[row];
     if (ctx.plan.writes_candidates) kept.clear();

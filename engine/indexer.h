@@ -14,7 +14,7 @@ namespace cairn::engine {
 
 // Rotated index queries before quantisation: [rows, index_n_heads, index_head_dim].
 std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& w,
-                                 const LinearInput& qr, const std::int64_t* positions);
+                                 const LinearInput& qr, const std::vector<std::int64_t>& positions);
 // Quantise and dequantise them in place, as the cache does with keys.
 void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q);
 // Head weights before the factor: [rows, index_n_heads].
@@ -44,7 +44,7 @@ void select_entries(const LayerContext& ctx, const std::vector<float>& scores, s
 // All of it for the queries of `rows` rows: writes top_k [rows, index_top_k] and, at the candidate
 // source, kept_blocks[i]; reads kept_blocks[i] where the layer searches the pool.
 void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
-                 const float* x, const std::int64_t* positions, const GlobalKv& kv,
+                 const float* x, const std::vector<std::int64_t>& positions, const GlobalKv& kv,
                  std::int32_t* top_k, std::vector<std::uint8_t>* kept_blocks);
 
 }  // namespace cairn::engine

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/sizes.h"
+
 namespace cairn::engine {
 namespace {
 
@@ -34,7 +36,7 @@ class ByteReader {
   std::span<const std::byte> in_;
 };
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+using kernels::usize;
 
 }  // namespace
 

@@ -4,11 +4,12 @@
 
 #include "engine/linear.h"
 #include "kernels/number_formats.h"
+#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+using kernels::usize;
 
 // out = w2 . swiglu(w1 . x, w3 . x), the router weight applied before the down projection.
 template <class Weights>

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "engine/model_config.h"
+#include "kernels/sizes.h"
 
 namespace cairn::session {
 namespace {
 
 static_assert(kBlockTokens == engine::kBlockTokens);
 
-std::size_t usize(std::int64_t n) { return static_cast<std::size_t>(n); }
+using kernels::usize;
 
 std::span<const TokenId> block_tokens(std::span<const TokenId> tokens, std::int64_t block) {
   return tokens.subspan(usize(block * kBlockTokens), usize(kBlockTokens));

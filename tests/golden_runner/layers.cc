@@ -189,13 +189,11 @@ class LayerTerms {
       const std::vector<float> x = input("attn_x");
       judge("qr", engine::low_rank_queries(ctx_, w_.attention, linear_input(x)),
             activation(config_.dim));
-      judge("window_kv_pre",
-            engine::window_kv(ctx_, w_.attention, linear_input(x), positions_.data()),
+      judge("window_kv_pre", engine::window_kv(ctx_, w_.attention, linear_input(x), positions_),
             activation(config_.dim));
     }
     if (has({"qr", "q"})) {
-      judge("q",
-            engine::head_queries(ctx_, w_.attention, linear_input(input("qr")), positions_.data()),
+      judge("q", engine::head_queries(ctx_, w_.attention, linear_input(input("qr")), positions_),
             activation(config_.q_rank));
     }
     if (has({"window_kv_pre", "window_kv"})) {
@@ -279,8 +277,7 @@ class LayerTerms {
   void indexer() {
     const engine::IndexerWeights& w = w_.attention.indexer;
     if (has({"qr", "index_q_pre"})) {
-      judge("index_q_pre",
-            engine::index_queries(ctx_, w, linear_input(input("qr")), positions_.data()),
+      judge("index_q_pre", engine::index_queries(ctx_, w, linear_input(input("qr")), positions_),
             activation(config_.q_rank));
     }
     if (has({"index_q_pre", "index_q"})) {
@@ -368,7 +365,7 @@ class LayerTerms {
       for (std::int64_t p = 0; p < n; ++p) {
         rows[p] = engine::window_kv(
             ctx_, w_.attention,
-            LinearInput(ctx_, a.normed.data() + p * config_.dim, 1, config_.dim), &p);
+            LinearInput(ctx_, a.normed.data() + p * config_.dim, 1, config_.dim), {p});
       }
     }
     const Tensor recorded = golden("window_kv_pre");
@@ -413,7 +410,7 @@ class LayerTerms {
   void streams() {
     if (has({"sparse_o", "attn_out"})) {
       std::vector<float> o = input("sparse_o"), y(usize(n_ * config_.dim));
-      engine::attention_output(ctx_, w_.attention, o, positions_.data(), n_, y.data());
+      engine::attention_output(ctx_, w_.attention, o, positions_, y.data());
       judge("attn_out", y, activation(w_.attention.wo_a.cols + w_.attention.wo_b.cols));
     }
     if (has({"h_in"})) sublayer("hc_attn", w_.hc_attention, "h_in", "attn_out", "h_attn");
