@@ -10,19 +10,28 @@
 // neither beyond its table checksums.
 #include "session/rocksdb_storage.h"
 
+#include <fcntl.h>
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <ctime>
 #include <exception>
 #include <mutex>
 #include <new>
 #include <utility>
+
+#include "session/file_descriptor.h"
 
 namespace cairn::session {
 namespace {
@@ -36,7 +45,10 @@ constexpr std::size_t kPayloadBufferBytes = 16 * kMiB;
 constexpr std::size_t kRecordBufferBytes = 4 * kMiB;
 constexpr std::size_t kWalBytesMax = 32 * kMiB;
 constexpr std::size_t kCacheBytes = 16 * kMiB;
-constexpr std::size_t kInfoLogBytes = 1 * kMiB;
+constexpr std::int64_t kMessageBytes = 1 * kMiB;
+
+// Above this a batch counts as payload and must leave more room.
+constexpr std::int64_t kSmallBatchBytes = 64 << 10;
 
 constexpr const char* kReopenHint = "close the store and open it again";
 
@@ -100,7 +112,50 @@ class ErrorLatch : public rocksdb::EventListener {
   Status first_;
 };
 
-rocksdb::DBOptions database_options(const RocksdbOptions& options,
+// RocksDB's messages, in two files of bounded size beside the tables. RocksDB's own logger must not
+// be used: the distribution builds it with assertions, and one of them ends the process at the
+// first message after a failed one, which is what a full disk brings. Here a message that cannot be
+// written is lost.
+class MessageLog : public rocksdb::Logger {
+ public:
+  explicit MessageLog(const std::string& directory)
+      : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {
+    const std::string path = directory + "/MESSAGES";
+    struct stat info = {};
+    if (stat(path.c_str(), &info) == 0 && info.st_size > kMessageBytes / 2) {
+      (void)rename(path.c_str(), (path + ".old").c_str());
+    }
+    file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (fstat(file_.get(), &info) == 0) n_bytes_ = info.st_size;
+  }
+
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    std::array<char, 1024> line;
+    const std::time_t now = std::time(nullptr);
+    std::tm utc = {};
+    gmtime_r(&now, &utc);
+    std::size_t n = std::strftime(line.data(), line.size(), "%FT%TZ ", &utc);
+    std::vsnprintf(line.data() + n, line.size() - n, format, arguments);
+    n = std::char_traits<char>::length(line.data());
+    line[std::min(n, line.size() - 1)] = '\n';
+    write_line({line.data(), std::min(n + 1, line.size())});
+  }
+
+ private:
+  void write_line(std::string_view line) {
+    const std::lock_guard lock(mutex_);
+    if (!file_.ok() || n_bytes_ >= kMessageBytes) return;
+    const ssize_t n = ::write(file_.get(), line.data(), line.size());
+    if (n > 0) n_bytes_ += n;
+  }
+
+  std::mutex mutex_;
+  FileDescriptor file_;
+  std::int64_t n_bytes_ = 0;
+};
+
+rocksdb::DBOptions database_options(const RocksdbOptions& options, const std::string& directory,
                                     std::shared_ptr<ErrorLatch> latch) {
   rocksdb::DBOptions db;
   db.create_if_missing = options.create_if_missing;
@@ -130,10 +185,9 @@ rocksdb::DBOptions database_options(const RocksdbOptions& options,
   // disk at about 700 MB/s instead of 310 (784 blocks one by one, medians).
   db.advise_random_on_open = false;
 
-  // Nothing is printed: RocksDB's own log is two small files beside the tables.
+  // Nothing is printed.
+  db.info_log = std::make_shared<MessageLog>(directory);
   db.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  db.max_log_file_size = kInfoLogBytes;
-  db.keep_log_file_num = 2;
   db.stats_dump_period_sec = 0;
   db.stats_persist_period_sec = 0;
   return db;
@@ -186,8 +240,12 @@ struct Database {
 
 class RocksdbStorage final : public Storage {
  public:
-  RocksdbStorage(Database database, std::shared_ptr<ErrorLatch> latch)
-      : database_(std::move(database)), latch_(std::move(latch)) {}
+  RocksdbStorage(std::string directory, std::int64_t free_bytes_kept, Database database,
+                 std::shared_ptr<ErrorLatch> latch)
+      : directory_(std::move(directory)),
+        free_bytes_kept_(free_bytes_kept),
+        database_(std::move(database)),
+        latch_(std::move(latch)) {}
   ~RocksdbStorage() override { close(); }
 
   Result<std::string> get(Family family, std::string_view key) override {
@@ -240,6 +298,7 @@ class RocksdbStorage final : public Storage {
   Status write(const WriteBatch& batch, Durability durability) override {
     return guarded("write", [&]() -> Status {
       CAIRN_RETURN_IF_ERROR(latch_->first());
+      CAIRN_RETURN_IF_ERROR(check_space(batch.n_bytes()));
       rocksdb::WriteBatch package_batch(static_cast<std::size_t>(batch.n_bytes()) +
                                         32 * batch.changes().size() + 16);
       for (const WriteBatch::Change& change : batch.changes()) {
@@ -272,6 +331,21 @@ class RocksdbStorage final : public Storage {
     return to_status(status, "read");
   }
 
+  // Refusing early keeps the database healthy: after an error of its own it must be reopened.
+  Status check_space(std::int64_t n_bytes) const {
+    struct statvfs disk = {};
+    if (free_bytes_kept_ == 0 || statvfs(directory_.c_str(), &disk) != 0) return {};
+    const auto n_free = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
+    const std::int64_t n_kept =
+        n_bytes > kSmallBatchBytes ? free_bytes_kept_ : free_bytes_kept_ / 2;
+    if (n_free >= n_kept + n_bytes) return {};
+    return {StatusCode::kOutOfDisk,
+            "store " + directory_ + ": a write of " + std::to_string(n_bytes) + " bytes; " +
+                std::to_string(n_free) + " bytes are free and " + std::to_string(n_kept) +
+                " are kept free",
+            "free space on this disk"};
+  }
+
   rocksdb::Status add(const WriteBatch::Change& change, rocksdb::WriteBatch& batch) const {
     rocksdb::ColumnFamilyHandle* const handle = database_.handle(change.family);
     const rocksdb::Slice key = slice_of(change.key);
@@ -299,6 +373,8 @@ class RocksdbStorage final : public Storage {
     });
   }
 
+  std::string directory_;
+  std::int64_t free_bytes_kept_;
   Database database_;
   std::shared_ptr<ErrorLatch> latch_;
 };
@@ -339,16 +415,18 @@ Status open_error(const rocksdb::Status& status, const std::string& directory) {
 Result<std::unique_ptr<Storage>> open_rocksdb_storage(const std::string& directory,
                                                       const RocksdbOptions& options) {
   return guarded("open", [&]() -> Result<std::unique_ptr<Storage>> {
+    // RocksDB would make the directory after its logger is opened in it. Errors show at its open.
+    if (options.create_if_missing) (void)mkdir(directory.c_str(), 0700);
     auto latch = std::make_shared<ErrorLatch>();
-    const rocksdb::DBOptions db_options = database_options(options, latch);
+    const rocksdb::DBOptions db_options = database_options(options, directory, latch);
     Database database;
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status = rocksdb::DB::Open(
         db_options, directory, descriptors(directory, db_options), &database.handles, &db);
     if (!status.ok()) return open_error(status, directory);
     database.db.reset(db);
-    return std::unique_ptr<Storage>(
-        std::make_unique<RocksdbStorage>(std::move(database), std::move(latch)));
+    return std::unique_ptr<Storage>(std::make_unique<RocksdbStorage>(
+        directory, options.free_bytes_kept, std::move(database), std::move(latch)));
   });
 }
 

@@ -2,6 +2,7 @@
 #ifndef CAIRN_SESSION_ROCKSDB_STORAGE_H_
 #define CAIRN_SESSION_ROCKSDB_STORAGE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,10 @@ namespace cairn::session {
 
 struct RocksdbOptions {
   bool create_if_missing = true;
+  // Writes fail with kOutOfDisk, and change nothing, where the file system would have less than
+  // this left; small ones (the log, removals) may use half of it. Opening after a crash needs up to
+  // twice the log's 32 MiB. 0 = write until the disk is full.
+  std::int64_t free_bytes_kept = std::int64_t{96} << 20;
 };
 
 // Opens the database in `directory`, replaying what a crash left in its log. The caller makes sure

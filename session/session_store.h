@@ -99,8 +99,10 @@ class SessionLease {
 
 // Safe from any thread; every call may block on the disk. A damaged log or record is kCorrupt for
 // ever; blocks and tails are a cache: a damaged one is kCorrupt once and kNotFound from then on.
-// After a write failed (kIoError, kOutOfDisk, ...) all further writes fail and reads go on; what
-// was acknowledged is there after the store is opened again.
+// On a nearly full disk large writes are refused before small ones (kOutOfDisk, nothing changed):
+// the log goes on without blocks for a while. After a write failed in the database (kIoError,
+// kOutOfDisk, ...) all further writes fail and reads go on; what was acknowledged is there after
+// the store is opened again.
 class SessionStore {
  public:
   // Takes the directory for this process and opens its database. Fails like StoreDirectory::open,

@@ -85,9 +85,10 @@ class Storage {
   virtual Status scan(Family family, std::string_view prefix, std::string_view first,
                       const Visitor& visit) = 0;
 
-  // Atomic. After an error the batch is in the store whole or not at all, which of the two is
-  // known after the next open, and every further write fails in the same way: what the package
-  // does after a failed write is not relied on. Fails with kOutOfDisk besides.
+  // Atomic. kOutOfDisk with nothing changed where the disk is nearly full; later writes may
+  // succeed. After any other error the batch is in the store whole or not at all, which of the two
+  // is known after the next open, and every further write fails in the same way: what the package
+  // does after a failed write is not relied on.
   virtual Status write(const WriteBatch& batch, Durability durability) = 0;
 
   // Moves everything written into tables, all families at one instant. Fails like write.
