@@ -36,7 +36,7 @@ void plan_decoder(const ModelConfig& config, const PlanRequest& request, std::in
         rows.window_from = whole_window ? plan.begin : start;
         rows.output_from = start;
         rows.reset_window = !whole_window;
-        plan.exact = plan.exact && end <= config.window;
+        plan.exact = plan.exact && start == 0;
         break;
       }
     }
@@ -108,6 +108,10 @@ PassPlan make_plan(const ModelConfig& config, const PlanRequest& request) {
     decoder_request.decoder = DecoderPass::kHalo;  // a full pass would start with broken windows
   }
   const bool continues = live.decoder_windows && plan.begin == live.global_end;
+  if (is_replay(decoder_request.decoder) && continues &&
+      plan.end - config.window <= live.global_end) {
+    decoder_request.decoder = DecoderPass::kFull;  // the replay's rows are the new ones, or live
+  }
   const std::int64_t decoder_from =
       continues ? live.global_end
                 : (decoder_request.decoder == DecoderPass::kHalo ? decoder_needs : plan.begin);

@@ -27,9 +27,11 @@ struct PassPlan {
 
 // How the decoder half is run over a prompt.
 enum class DecoderPass {
-  kHalo,    // exact: the last window + (layers above) * (window - 1) rows of each layer
-  kFull,    // every row through every layer, as the reference
-  kReplay,  // bounded: the last window of rows, nothing before them visible
+  kHalo,  // exact: the last window + (layers above) * (window - 1) rows of each layer
+  kFull,  // every row through every layer, as the reference
+  // Bounded: the last window of rows, nothing before them visible. Where the rows before the new
+  // ones are live in the windows they are kept, and the pass is exact.
+  kReplay,
   kReplayFirstLayerFull,  // bounded, but the first decoder layer keeps its whole window
 };
 

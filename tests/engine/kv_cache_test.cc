@@ -1,0 +1,205 @@
+#include "engine/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+namespace cairn::engine {
+namespace {
+
+ModelConfig config_of(const std::string& path) {
+  auto config = parse_model_config(test::read_file(path), nullptr);
+  EXPECT_TRUE(config.ok()) << config.status().to_string();
+  return *config;
+}
+
+const ModelConfig& tiny() {
+  static const ModelConfig config =
+      config_of(CAIRN_SOURCE_DIR "/examples/models/tiny-a/config.json");
+  return config;
+}
+
+std::vector<std::byte> random_bytes(std::int64_t n, std::mt19937& random) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(n));
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// A cache at `position` with arbitrary content; rings hold their newest `ring_rows` rows.
+KvCache cache_at(std::int64_t position, std::int64_t ring_rows, std::mt19937& random) {
+  KvCache cache(tiny(), Arithmetic{});
+  for (GlobalKv& source : cache.sources()) {
+    source.n_entries = position / source.ratio;
+    source.main = random_bytes(source.n_entries * cache.main_row_bytes(), random);
+    source.index = random_bytes(source.n_entries * cache.index_row_bytes(), random);
+    source.carry_count = position % source.ratio;
+    for (float& v : source.carry_values) v = static_cast<float>(random());
+    for (float& v : source.carry_gates) v = static_cast<float>(random());
+  }
+  for (int l = 0; l < tiny().n_layers; ++l) {
+    const std::int64_t n = std::min(position, ring_rows);
+    const auto rows = random_bytes(n * cache.window_row_bytes(), random);
+    cache.write_window(l, position - n, n, rows.data());
+  }
+  return cache;
+}
+
+void expect_equal(const KvCache& a, const KvCache& b) {
+  for (std::size_t i = 0; i < a.sources().size(); ++i) {
+    const GlobalKv &x = a.sources()[i], &y = b.sources()[i];
+    EXPECT_EQ(x.n_entries, y.n_entries);
+    EXPECT_EQ(x.main, y.main);
+    EXPECT_EQ(x.index, y.index);
+    ASSERT_EQ(x.carry_count, y.carry_count);
+    const auto n = static_cast<std::ptrdiff_t>(x.carry_count * tiny().head_dim);
+    EXPECT_TRUE(
+        std::equal(x.carry_values.begin(), x.carry_values.begin() + n, y.carry_values.begin()));
+    EXPECT_TRUE(
+        std::equal(x.carry_gates.begin(), x.carry_gates.begin() + n, y.carry_gates.begin()));
+  }
+  for (int l = 0; l < tiny().n_layers; ++l) {
+    const WindowRing &x = a.window(l), &y = b.window(l);
+    ASSERT_EQ(x.begin, y.begin);
+    ASSERT_EQ(x.end, y.end);
+    for (std::int64_t p = x.begin; p < x.end; ++p) {
+      const std::int64_t at = p % tiny().window * a.window_row_bytes();
+      EXPECT_EQ(std::memcmp(x.rows.data() + at, y.rows.data() + at,
+                            static_cast<std::size_t>(a.window_row_bytes())),
+                0);
+    }
+  }
+}
+
+KvCache with_blocks(const KvCache& from, std::int64_t n_blocks) {
+  KvCache cache(tiny(), Arithmetic{});
+  std::vector<std::byte> block(static_cast<std::size_t>(from.block_bytes()));
+  for (std::int64_t i = 0; i < n_blocks; ++i) {
+    from.export_block(i, block);
+    cache.import_block(block);
+  }
+  return cache;
+}
+
+TEST(KvCache, sizes_of_the_released_model) {
+  const ModelConfig released = config_of(CAIRN_TEST_DATA "/released/config.json");
+  const KvCache cache(released, Arithmetic{});
+  EXPECT_EQ(cache.block_bytes(), 890 * kBlockTokens);
+  EXPECT_EQ(cache.bytes(), 40 * 128 * 528);  // rings; global rows grow
+  EXPECT_EQ(cache.sources().size(), 4u);
+}
+
+TEST(KvCache, blocks_survive_export_and_import) {
+  std::mt19937 random(1);
+  const KvCache cache = cache_at(3 * kBlockTokens, 0, random);
+  const KvCache copy = with_blocks(cache, 3);
+  for (std::size_t i = 0; i < cache.sources().size(); ++i) {
+    EXPECT_EQ(copy.sources()[i].main, cache.sources()[i].main);
+    EXPECT_EQ(copy.sources()[i].index, cache.sources()[i].index);
+    EXPECT_EQ(copy.sources()[i].n_entries, cache.sources()[i].n_entries);
+    EXPECT_EQ(copy.sources()[i].carry_count, 0);
+  }
+}
+
+TEST(KvCache, blocks_and_tail_survive_at_every_position) {
+  std::mt19937 random(2);
+  for (std::int64_t position = 0; position <= 2 * kBlockTokens + 3; ++position) {
+    SCOPED_TRACE(position);
+    // Full rings, and rings that a bounded replay has cut.
+    for (const std::int64_t ring_rows : {std::int64_t{tiny().window}, std::int64_t{5}}) {
+      const KvCache cache = cache_at(position, ring_rows, random);
+      KvCache copy = with_blocks(cache, position / kBlockTokens);
+      ASSERT_TRUE(copy.import_tail(position, cache.export_tail(position)));
+      expect_equal(cache, copy);
+      EXPECT_EQ(copy.export_tail(position), cache.export_tail(position));
+    }
+  }
+}
+
+TEST(KvCache, a_tail_of_another_size_is_refused) {
+  std::mt19937 random(3);
+  for (const std::int64_t position : {1, 7, 128, 129}) {
+    const KvCache cache = cache_at(position, tiny().window, random);
+    const std::vector<std::byte> tail = cache.export_tail(position);
+    for (std::size_t n = 0; n < tail.size(); n += 1 + n / 64) {
+      KvCache copy = with_blocks(cache, position / kBlockTokens);
+      EXPECT_FALSE(copy.import_tail(position, std::span(tail).first(n))) << n;
+    }
+    std::vector<std::byte> longer = tail;
+    longer.push_back(std::byte{0});
+    KvCache copy = with_blocks(cache, position / kBlockTokens);
+    EXPECT_FALSE(copy.import_tail(position, longer));
+  }
+}
+
+TEST(KvCache, a_tail_of_another_position_is_refused) {
+  std::mt19937 random(4);
+  const KvCache cache = cache_at(200, tiny().window, random);
+  for (const std::int64_t position : {0, 128, 199, 201, 255}) {
+    KvCache copy = with_blocks(cache, 1);
+    EXPECT_FALSE(copy.import_tail(position, cache.export_tail(200))) << position;
+  }
+  KvCache too_many = with_blocks(cache_at(256, 0, random), 2);
+  EXPECT_FALSE(too_many.import_tail(200, cache.export_tail(200)));
+}
+
+TEST(KvCache, impossible_ring_starts_are_refused) {
+  std::mt19937 random(5);
+  const std::int64_t position = 60;
+  const KvCache cache = cache_at(position, tiny().window, random);
+  const std::vector<std::byte> tail = cache.export_tail(position);
+  // The rings are the end of a tail, each its start and then its rows.
+  const std::size_t last_ring = tail.size() - sizeof(std::int64_t) -
+                                static_cast<std::size_t>(tiny().window * cache.window_row_bytes());
+  for (const std::int64_t begin :
+       {std::int64_t{-1}, position - tiny().window - 1, position + 1, INT64_MAX, INT64_MIN}) {
+    std::vector<std::byte> wrong = tail;
+    std::memcpy(wrong.data() + last_ring, &begin, sizeof begin);
+    KvCache copy(tiny(), Arithmetic{});
+    EXPECT_FALSE(copy.import_tail(position, wrong)) << begin;
+  }
+}
+
+TEST(KvCache, rings_wrap_whatever_the_pieces) {
+  std::mt19937 random(6);
+  const std::int64_t window = tiny().window, n = 5 * window + 3;
+  KvCache at_once(tiny(), Arithmetic{});
+  const std::int64_t bytes = at_once.window_row_bytes();
+  const std::vector<std::byte> rows = random_bytes(n * bytes, random);
+  at_once.write_window(0, 0, n, rows.data());
+  for (int trial = 0; trial < 50; ++trial) {
+    KvCache pieces(tiny(), Arithmetic{});
+    for (std::int64_t first = 0; first < n;) {
+      const std::int64_t part = std::min<std::int64_t>(n - first, 1 + random() % 40);
+      pieces.write_window(0, first, part, rows.data() + first * bytes);
+      first += part;
+      const WindowRing& ring = pieces.window(0);
+      EXPECT_EQ(ring.end, first);
+      EXPECT_EQ(ring.begin, std::max<std::int64_t>(0, first - window));
+      for (std::int64_t p = ring.begin; p < ring.end; ++p) {
+        EXPECT_EQ(std::memcmp(ring.rows.data() + p % window * bytes, rows.data() + p * bytes,
+                              static_cast<std::size_t>(bytes)),
+                  0);
+      }
+    }
+    EXPECT_EQ(pieces.window(0).rows, at_once.window(0).rows);
+  }
+}
+
+TEST(KvCache, rows_that_do_not_follow_replace_the_ring) {
+  std::mt19937 random(7);
+  KvCache cache(tiny(), Arithmetic{});
+  const auto rows = random_bytes(8 * cache.window_row_bytes(), random);
+  cache.write_window(3, 0, 8, rows.data());
+  cache.write_window(3, 40, 2, rows.data());
+  EXPECT_EQ(cache.window(3).begin, 40);
+  EXPECT_EQ(cache.window(3).end, 42);
+}
+
+}  // namespace
+}  // namespace cairn::engine
