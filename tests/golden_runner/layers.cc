@@ -449,7 +449,9 @@ class LayerTerms {
   }
 
   // What the order of an f32 sum leaves in a projection fn_i . v / rms(v). A sigmoid or softmax of
-  // scale times it makes no more of it than |scale| times that, relative.
+  // scale times it makes no more of it than |scale| times that, relative. Against the formulas in
+  // f64 the recorded coefficients of the tiny cases are off by up to 2.2e-6 (pre), 2.0e-6 (post)
+  // and 3.4e-6 (comb), ours by 3.5e-7, 2.8e-7 and 1.3e-6.
   double projection_noise(const engine::HyperConnectionWeights& weights,
                           const std::vector<float>& h) const {
     const std::int64_t width = weights.fn.cols;
