@@ -17,6 +17,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kGroupInterval{50};
 constexpr std::size_t kGroupTokens = 64;
+constexpr std::size_t kRedeliveredTokens = 64;  // of a resumed turn, in one step
+// A longer wait is one for ever: the clock cannot count so far.
+constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -45,8 +48,8 @@ Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState
 
 Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return !queue_.empty() || finished_; };
-  if (timeout.count() < 0) {
+  const auto ready = [&] { return !queue_.empty() || end_delivered_ || finished_; };
+  if (timeout.count() < 0 || timeout > kWaitMax) {
     changed_.wait(lock, ready);
   } else if (!changed_.wait_for(lock, timeout, ready)) {
     return Status(StatusCode::kTimeout,
@@ -55,6 +58,7 @@ Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
   if (queue_.empty()) return Status(StatusCode::kNotFound, "the turn has ended");
   Event event = std::move(queue_.front());
   queue_.pop_front();
+  end_delivered_ = event.kind == EventKind::kTurnEnd;
   if (queue_.empty()) {
     std::uint64_t count = 0;
     (void)!read(wake_.get(), &count, sizeof count);
@@ -125,6 +129,8 @@ Status TurnState::step() {
   switch (phase_) {
     case Phase::kRestore:
       return restore();
+    case Phase::kRedeliver:
+      return redeliver();
     case Phase::kPrefill:
       return prefill_chunk();
     case Phase::kDecode:
@@ -148,12 +154,18 @@ Status TurnState::restore() {
   started.kind = EventKind::kTurnStarted;
   started.reuse = usage_.reuse;
   emit(std::move(started));
-  for (const TokenId token : input_.turn.tokens) {
-    std::vector<engine::OutputEvent> events;
-    parser_.push(token, events);
-    emit_parsed(events, /*replayed=*/true);
-  }
-  phase_ = Phase::kPrefill;
+  phase_ = Phase::kRedeliver;
+  return {};
+}
+
+// In pieces, so that a long answer does not overrun the queue.
+Status TurnState::redeliver() {
+  const std::vector<TokenId>& tokens = input_.turn.tokens;
+  const std::size_t end = std::min(tokens.size(), n_redelivered_ + kRedeliveredTokens);
+  std::vector<engine::OutputEvent> events;
+  for (; n_redelivered_ < end; ++n_redelivered_) parser_.push(tokens[n_redelivered_], events);
+  emit_parsed(events, /*replayed=*/true);
+  if (n_redelivered_ == tokens.size()) phase_ = Phase::kPrefill;
   return {};
 }
 

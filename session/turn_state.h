@@ -36,7 +36,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   void wait_until_finished();
 
  private:
-  enum class Phase { kRestore, kPrefill, kDecode, kFinished };
+  enum class Phase { kRestore, kRedeliver, kPrefill, kDecode, kFinished };
   using Clock = std::chrono::steady_clock;
 
   TurnState(std::shared_ptr<SessionState> session, SessionState::TurnInput input,
@@ -47,6 +47,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   void run_step();  // catches what packages throw
   Status step();    // one phase's next piece
   Status restore();
+  Status redeliver();
   Status prefill_chunk();
   Status decode_token();
   Status flush(bool with_tail);
@@ -66,6 +67,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   Phase phase_ = Phase::kRestore;
   std::vector<TokenId> unlogged_;  // generated, not yet in the log
   std::int64_t n_generated_ = 0;   // of the whole turn, resumed ones included
+  std::size_t n_redelivered_ = 0;  // of the resumed ones
   TurnUsage usage_;
   Clock::time_point created_ = Clock::now(), last_flush_ = created_, decode_start_ = created_;
   std::uint64_t next_sequence_ = 0;
@@ -75,7 +77,8 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::deque<Event> queue_;
-  bool paused_ = false;    // no step is posted: the queue is full
+  bool paused_ = false;  // no step is posted: the queue is full
+  bool end_delivered_ = false;
   bool finished_ = false;  // no step will run any more
 };
 
