@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/model_config.h"
+#include "engine/pass_plan.h"
 #include "kernels/sizes.h"
 
 namespace cairn::session {
@@ -67,6 +68,7 @@ void LiveSequence::reset() {
   chain_.clear();
   stored_blocks_ = 0;
   first_bounded_ = -1;
+  tail_position_ = -1;
 }
 
 BlockKey LiveSequence::chain_end() const { return chain_.empty() ? root_ : chain_.back(); }
@@ -95,6 +97,42 @@ Result<bool> LiveSequence::import_next_block(std::span<const TokenId> tokens, Pr
   chain_.push_back(key);
   stored_blocks_ = static_cast<std::int64_t>(chain_.size());
   return true;
+}
+
+Result<std::int64_t> LiveSequence::stored_chain(std::span<const TokenId> target) const {
+  const std::int64_t n_blocks = static_cast<std::int64_t>(target.size()) / kBlockTokens;
+  std::int64_t n_stored = 0;
+  BlockKey parent = root_;
+  for (const Provenance provenance : {Provenance::kExact, Provenance::kBounded}) {
+    if (provenance == Provenance::kBounded && source_.policy == RestorePolicy::kExact) break;
+    std::vector<BlockKey> chain;
+    for (std::int64_t block = n_stored; block < n_blocks; ++block) {
+      chain.push_back(block_key(chain.empty() ? parent : chain.back(), provenance,
+                                block_tokens(target, block)));
+    }
+    CAIRN_ASSIGN_OR_RETURN(const std::size_t n_found, source_.store->stored_prefix(chain));
+    if (n_found > 0) parent = chain[n_found - 1];
+    n_stored += static_cast<std::int64_t>(n_found);
+  }
+  return n_stored;
+}
+
+// A prompt that was cut off may have left blocks far beyond the tail of the turn before. Counted in
+// rows of an exact replay, so that no bounded session gives up an exact tail for little.
+Result<bool> LiveSequence::blocks_beat_tail(std::span<const TokenId> target) const {
+  const auto end = static_cast<std::int64_t>(target.size());
+  const Result<TailRecord> tail = source_.store->find_tail(source_.session);
+  if (!tail.ok() || tail->position > end) return false;  // restoring it will tell
+  const auto rows_from = [&](std::int64_t n_blocks) {
+    engine::PlanRequest request;
+    request.live = {n_blocks * kBlockTokens, false, false};
+    request.end = end;
+    return end - engine::make_plan(model_->config(), request).begin;
+  };
+  const std::int64_t rows_after_tail = end - tail->position;
+  if (rows_after_tail <= rows_from(end / kBlockTokens)) return false;  // whatever is stored
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t n_blocks, stored_chain(target));
+  return rows_from(n_blocks) < rows_after_tail;
 }
 
 Result<LiveSequence::Restored> LiveSequence::restore_tail(std::span<const TokenId> target) {
@@ -156,6 +194,12 @@ Result<LiveSequence::Restored> LiveSequence::restore_blocks(std::span<const Toke
 }
 
 Result<ReuseReport> LiveSequence::start_restore(std::span<const TokenId> target) {
+  Result<ReuseReport> report = plan_restore(target);
+  if (!report.ok()) reset();  // an import may have stopped in the middle
+  return report;
+}
+
+Result<ReuseReport> LiveSequence::plan_restore(std::span<const TokenId> target) {
   ReuseReport report;
   report.prompt_tokens = static_cast<std::int64_t>(target.size());
   sequence_->abandon_prefill();
@@ -166,7 +210,11 @@ Result<ReuseReport> LiveSequence::start_restore(std::span<const TokenId> target)
     report.from_memory = sequence_->position();
   } else {
     reset();
-    CAIRN_ASSIGN_OR_RETURN(Restored restored, restore_tail(target));
+    CAIRN_ASSIGN_OR_RETURN(const bool skip_tail, blocks_beat_tail(target));
+    Restored restored;
+    if (!skip_tail) {
+      CAIRN_ASSIGN_OR_RETURN(restored, restore_tail(target));
+    }
     report.tail_restored = restored.tokens > 0;
     bool corrupt = restored.corrupt;
     if (restored.tokens == 0) {
@@ -183,10 +231,12 @@ Result<ReuseReport> LiveSequence::start_restore(std::span<const TokenId> target)
   options.bounded_restore = source_.policy == RestorePolicy::kBounded;
   CAIRN_RETURN_IF_ERROR(sequence_->start_prefill(target.subspan(usize(reused)), options));
   report.replayed = sequence_->prefilling() ? sequence_->replayed() : 0;
-  report.exact = sequence_->exact() && (!sequence_->prefilling() || sequence_->plan_is_exact());
-  if (!report.exact && first_bounded_ < 0) {
+  const bool exact_plan = !sequence_->prefilling() || sequence_->plan_is_exact();
+  if (!exact_plan && first_bounded_ < 0) {
     first_bounded_ = static_cast<std::int64_t>(chain_.size());
   }
+  // Not the sequence's own word: a tail may hold a bounded state without a whole block of it.
+  report.exact = first_bounded_ < 0;
   return report;
 }
 
@@ -230,7 +280,11 @@ void LiveSequence::add_tail(Commit& commit, std::uint64_t sequence, Payloads& pa
   tail.chain_key = chain_end();
   tail.sequence = sequence;
   tail.payload = payloads.tail;
-  tail_position_ = sequence_->position();
+}
+
+void LiveSequence::committed(const Commit& commit) {
+  stored_blocks_ = static_cast<std::int64_t>(chain_.size());
+  if (commit.tail) tail_position_ = commit.tail->position;
 }
 
 bool LiveSequence::tail_is_due() const {

@@ -31,9 +31,10 @@ class LiveSequence {
   LiveSequence(std::shared_ptr<const engine::LoadedModel> model, RestoreSource source);
 
   // Starts to make the live state equal `target` (not empty): extends what is live if target
-  // continues it, else restores the tail, else the longest stored chain of blocks, and plans the
-  // prefill of the rest. Run prefill_step() until prefilling() is false. The report is complete but
-  // for causes that only the session's log knows. On error the live state is empty and usable.
+  // continues it, else restores the tail or, where that saves more, the longest stored chain of
+  // blocks, and plans the prefill of the rest. Run prefill_step() until prefilling() is false. The
+  // report is complete but for causes that only the session's log knows. On error the live state is
+  // empty and usable.
   Result<ReuseReport> start_restore(std::span<const TokenId> target);
   bool prefilling() const { return sequence_->prefilling(); }
   void prefill_step() { sequence_->prefill_step(); }
@@ -43,16 +44,16 @@ class LiveSequence {
   const engine::Sequence& sequence() const { return *sequence_; }
 
   // Adds the blocks that are whole and not yet stored to `commit`; their payloads live in the
-  // returned holder, which must outlive the commit. Call blocks_stored after it succeeded.
+  // returned holder, which must outlive the commit. Call committed() after it succeeded.
   struct Payloads {
     std::vector<std::vector<std::byte>> blocks;
     std::vector<std::byte> tail;
   };
   void add_blocks(Commit& commit, Payloads& payloads);
-  void blocks_stored() { stored_blocks_ = static_cast<std::int64_t>(chain_.size()); }
   bool has_new_blocks() const { return sequence_->n_blocks() > stored_blocks_; }
   // Adds the tail at the present position, which must be ready(), standing at event `sequence`.
   void add_tail(Commit& commit, std::uint64_t sequence, Payloads& payloads);
+  void committed(const Commit& commit);
   // Whether enough was written since the last tail that another one at most doubles it.
   bool tail_is_due() const;
 
@@ -65,6 +66,11 @@ class LiveSequence {
     std::int64_t tokens = 0;
     bool corrupt = false;  // something stored did not check and was dropped
   };
+  Result<ReuseReport> plan_restore(std::span<const TokenId> target);
+  // Whether the blocks of `target` in the store save more than the tail does, replay included.
+  Result<bool> blocks_beat_tail(std::span<const TokenId> target) const;
+  // Blocks in the store of which target's chain has no gap.
+  Result<std::int64_t> stored_chain(std::span<const TokenId> target) const;
   Result<Restored> restore_tail(std::span<const TokenId> target);
   Result<Restored> restore_blocks(std::span<const TokenId> target);
   // Imports the block of `tokens` that follows chain_ if it is stored under `provenance`.
@@ -81,7 +87,7 @@ class LiveSequence {
   std::vector<BlockKey> chain_;      // of the sequence's whole blocks
   std::int64_t stored_blocks_ = 0;   // of chain_, in the store as far as this process knows
   std::int64_t first_bounded_ = -1;  // blocks from here on are of bounded provenance; -1 = none
-  std::int64_t tail_position_ = -1;  // of the tail in the store, -1 = none known
+  std::int64_t tail_position_ = -1;  // of the timeline's tail in the store, -1 = none known
 };
 
 }  // namespace cairn::session

@@ -144,7 +144,8 @@ Status SessionState::check_not_running() const {
 Status SessionState::append(const Message& message) {
   std::lock_guard lock(mutex_);
   CAIRN_RETURN_IF_ERROR(check_not_running());
-  CAIRN_RETURN_IF_ERROR(engine::check_message(message));  // what the format cannot say is not logged
+  CAIRN_RETURN_IF_ERROR(
+      engine::check_message(message));  // what the format cannot say is not logged
   CAIRN_RETURN_IF_ERROR(close_open_turn());
   Commit commit;
   add_event(commit, MessageAppended{message});
@@ -295,7 +296,7 @@ Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& n
   }
   if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return std::int64_t{0};
   CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));
-  live_.blocks_stored();
+  live_.committed(commit);
   return receipt.bytes_written;
 }
 
@@ -316,11 +317,10 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   if (live_.sequence().ready()) {
     live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
   }
-  Result<CommitReceipt> receipt = write(commit);
-  running_ = false;
-  if (!receipt.ok()) return receipt.status();
-  live_.blocks_stored();
-  return receipt->bytes_written;
+  CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));
+  live_.committed(commit);
+  running_ = false;  // not after an error: the turn is still to be interrupted
+  return receipt.bytes_written;
 }
 
 void SessionState::interrupt_turn() {

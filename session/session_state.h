@@ -60,7 +60,8 @@ class SessionState {
 
   // Puts tokens, new blocks and (with_tail, if the live state allows) the tail into the log.
   Result<std::int64_t> commit_progress(const std::vector<TokenId>& new_tokens, bool with_tail);
-  // Ends the turn: tokens, the assistant's message, blocks and tail in one synced commit.
+  // Ends the turn: tokens, the assistant's message, blocks and tail in one synced commit. After an
+  // error the turn is still running.
   Result<std::int64_t> end_turn(const std::vector<TokenId>& new_tokens, EndReason reason,
                                 const engine::ParsedOutput& output);
   // The turn stops without an end; resume_turn() continues it.
