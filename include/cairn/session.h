@@ -150,7 +150,7 @@ struct Event {
 };
 
 struct TurnOptions {
-  SamplingParams sampling;
+  SamplingParams sampling = {};
   std::int32_t max_tokens = 4096;  // of this turn
 };
 
