@@ -11,12 +11,10 @@
 #include "engine/compressor.h"
 #include "engine/indexer.h"
 #include "engine/row_steps.h"
-#include "kernels/sizes.h"
+#include "engine/sizes.h"
 
 namespace cairn::engine {
 namespace {
-
-using kernels::usize;
 
 std::vector<std::int64_t> positions_from(std::int64_t first, std::int64_t n) {
   std::vector<std::int64_t> positions(usize(n));

@@ -4,12 +4,10 @@
 
 #include "engine/linear.h"
 #include "engine/row_steps.h"
-#include "kernels/sizes.h"
+#include "engine/sizes.h"
 
 namespace cairn::engine {
 namespace {
-
-using kernels::usize;
 
 // Rotates entry first + i at the position of its group's first token.
 void rotate_entries(const LayerContext& ctx, std::vector<float>& x, std::int64_t dim,

@@ -1,14 +1,10 @@
 #include "engine/engram.h"
 
 #include "engine/linear.h"
-#include "kernels/sizes.h"
+#include "engine/sizes.h"
 
 namespace cairn::engine {
-namespace {
-
-using kernels::usize;
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const EngramTables& tables,
                                          const std::vector<std::int32_t>& classes,

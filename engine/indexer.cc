@@ -6,13 +6,11 @@
 #include <numeric>
 
 #include "engine/row_steps.h"
+#include "engine/sizes.h"
 #include "kernels/number_formats.h"
-#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
-
-using kernels::usize;
 
 bool pool_can_restrict(const ModelConfig& config, std::int64_t n_visible) {
   return n_visible > std::int64_t{config.candidate_top_blocks} * config.candidate_block_size;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/sizes.h"
+#include "engine/sizes.h"
 
 namespace cairn::engine {
 namespace {
@@ -35,8 +35,6 @@ class ByteReader {
  private:
   std::span<const std::byte> in_;
 };
-
-using kernels::usize;
 
 }  // namespace
 

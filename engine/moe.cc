@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "engine/linear.h"
+#include "engine/sizes.h"
 #include "kernels/number_formats.h"
-#include "kernels/sizes.h"
 
 namespace cairn::engine {
 namespace {
-
-using kernels::usize;
 
 // out = w2 . swiglu(w1 . x, w3 . x), the router weight applied before the down projection.
 template <class Weights>

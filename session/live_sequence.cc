@@ -6,14 +6,14 @@
 
 #include "engine/model_config.h"
 #include "engine/pass_plan.h"
-#include "kernels/sizes.h"
+#include "engine/sizes.h"
 
 namespace cairn::session {
 namespace {
 
 static_assert(kBlockTokens == engine::kBlockTokens);
 
-using kernels::usize;
+using engine::usize;
 
 std::span<const TokenId> block_tokens(std::span<const TokenId> tokens, std::int64_t block) {
   return tokens.subspan(usize(block * kBlockTokens), usize(kBlockTokens));
