@@ -398,7 +398,7 @@ static cairn_code use_tool(agent* a, const tool_request* request) {
   const int scripted = strncmp(request->id, "script_", 7) == 0;
   run_tool(a->settings.workspace, request->name, request->path, &result);
   a->account.tools_run += 1;
-  printf("\n%s[%s %s%s]%s\n%s\n", dim(), request->name, request->path,
+  printf("\n%s[%s%s%s%s]%s\n%s\n", dim(), request->name, request->path[0] ? " " : "", request->path,
          scripted ? ", called by the script, not by the model" : "", plain(), result.text);
   return cairn_session_append_tool_result(a->session, request->id, CAIRN_CSTRING, result.text,
                                           result.n_bytes, &a->error);
