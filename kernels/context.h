@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -16,7 +17,8 @@ namespace cairn::kernels {
 // `parallel_for` is called by one thread at a time (the engine's strand).
 class Context {
  public:
-  explicit Context(int n_threads);  // including the caller's; at least 1
+  // Including the caller's; at least 1. Throws std::system_error if there are no threads to be had.
+  explicit Context(int n_threads);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -24,13 +26,15 @@ class Context {
   int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(begin, end) for disjoint ranges that cover [0, n), at least `grain` long, and
-  // returns when all are done. `body` must not throw.
+  // returns when all are done. If any of them threw (out of memory), throws one of the exceptions
+  // then; what the others wrote is there.
   void parallel_for(std::int64_t n, std::int64_t grain,
                     const std::function<void(std::int64_t, std::int64_t)>& body);
 
  private:
   void work(int worker);
-  void run_share(int share);
+  void run_share(int share) noexcept;
+  void stop() noexcept;
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -41,6 +45,7 @@ class Context {
   const std::function<void(std::int64_t, std::int64_t)>* body_ = nullptr;
   std::int64_t n_ = 0;
   int n_shares_ = 0;
+  std::exception_ptr failure_;  // the first of this parallel_for
 };
 
 }  // namespace cairn::kernels

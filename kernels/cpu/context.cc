@@ -1,14 +1,22 @@
 #include "kernels/context.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cairn::kernels {
 
 Context::Context(int n_threads) {
-  for (int i = 1; i < n_threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 1; i < n_threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (...) {
+    stop();  // a running thread must not be destroyed
+    throw;
+  }
 }
 
-Context::~Context() {
+Context::~Context() { stop(); }
+
+void Context::stop() noexcept {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -17,9 +25,15 @@ Context::~Context() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void Context::run_share(int share) {
+void Context::run_share(int share) noexcept {
   const std::int64_t begin = n_ * share / n_shares_, end = n_ * (share + 1) / n_shares_;
-  if (begin < end) (*body_)(begin, end);
+  if (begin >= end) return;
+  try {
+    (*body_)(begin, end);
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
 }
 
 void Context::work(int worker) {
@@ -59,6 +73,7 @@ void Context::parallel_for(std::int64_t n, std::int64_t grain,
   run_share(0);
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return pending_ == 0; });
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace cairn::kernels

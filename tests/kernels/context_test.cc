@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <vector>
 
 namespace cairn::kernels {
@@ -36,6 +37,26 @@ TEST(Context, many_calls_in_a_row_keep_their_bodies_apart) {
     });
     const std::int64_t n = call % 9;
     ASSERT_EQ(sum, n * call + n * (n - 1) / 2);
+  }
+}
+
+// Whichever share throws, the others come to their end before the caller hears of it.
+TEST(Context, an_exception_reaches_the_caller_when_all_are_done) {
+  constexpr std::int64_t kShares = 4;
+  Context context(kShares);
+  for (std::int64_t thrower = 0; thrower < kShares; ++thrower) {
+    for (int round = 0; round < 200; ++round) {
+      std::atomic<int> n_done = 0;
+      const auto body = [&](std::int64_t begin, std::int64_t) {
+        if (begin == thrower) throw std::runtime_error("no memory");
+        ++n_done;
+      };
+      EXPECT_THROW(context.parallel_for(kShares, 1, body), std::runtime_error);
+      EXPECT_EQ(n_done, kShares - 1);
+      n_done = 0;
+      context.parallel_for(kShares, 1, [&](std::int64_t, std::int64_t) { ++n_done; });
+      EXPECT_EQ(n_done, kShares);
+    }
   }
 }
 
