@@ -65,6 +65,7 @@ LiveSequence::LiveSequence(std::shared_ptr<const engine::LoadedModel> model, Res
 
 void LiveSequence::reset() {
   sequence_ = std::make_unique<engine::Sequence>(model_);
+  broken_ = false;
   chain_.clear();
   stored_blocks_ = 0;
   first_bounded_ = -1;
@@ -204,8 +205,8 @@ Result<ReuseReport> LiveSequence::plan_restore(std::span<const TokenId> target) 
   report.prompt_tokens = static_cast<std::int64_t>(target.size());
   sequence_->abandon_prefill();
   const std::span<const TokenId> live = sequence_->tokens();
-  const bool continues =
-      live.size() <= target.size() && std::equal(live.begin(), live.end(), target.begin());
+  const bool continues = !broken_ && live.size() <= target.size() &&
+                         std::equal(live.begin(), live.end(), target.begin());
   if (continues && !live.empty()) {
     report.from_memory = sequence_->position();
   } else {
@@ -251,6 +252,7 @@ void LiveSequence::extend_chain() {
 }
 
 void LiveSequence::add_blocks(Commit& commit, Payloads& payloads) {
+  if (broken_) return;
   extend_chain();
   const std::span<const TokenId> tokens = sequence_->tokens();
   payloads.blocks.reserve(usize(sequence_->n_blocks() - stored_blocks_));

@@ -51,14 +51,16 @@ class LiveSequence {
   };
   void add_blocks(Commit& commit, Payloads& payloads);
   bool has_new_blocks() const { return sequence_->n_blocks() > stored_blocks_; }
+  // A tail can be added: windows and logits are those of the present position.
+  bool ready() const { return !broken_ && sequence_->ready(); }
   // Adds the tail at the present position, which must be ready(), standing at event `sequence`.
   void add_tail(Commit& commit, std::uint64_t sequence, Payloads& payloads);
   void committed(const Commit& commit);
   // Whether enough was written since the last tail that another one at most doubles it.
   bool tail_is_due() const;
 
-  // Forgets everything live, as after an error in the middle of a step.
-  void reset();
+  // After an exception in the middle of a step: what is live is neither stored nor continued.
+  void distrust() noexcept { broken_ = true; }
 
  private:
   // Outcome of one way to restore.
@@ -66,6 +68,7 @@ class LiveSequence {
     std::int64_t tokens = 0;
     bool corrupt = false;  // something stored did not check and was dropped
   };
+  void reset();  // forgets everything live
   Result<ReuseReport> plan_restore(std::span<const TokenId> target);
   // Whether the blocks of `target` in the store save more than the tail does, replay included.
   Result<bool> blocks_beat_tail(std::span<const TokenId> target) const;
@@ -84,6 +87,7 @@ class LiveSequence {
   RestoreSource source_;
   BlockKey root_{};
   std::unique_ptr<engine::Sequence> sequence_;
+  bool broken_ = false;
   std::vector<BlockKey> chain_;      // of the sequence's whole blocks
   std::int64_t stored_blocks_ = 0;   // of chain_, in the store as far as this process knows
   std::int64_t first_bounded_ = -1;  // blocks from here on are of bounded provenance; -1 = none

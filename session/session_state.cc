@@ -291,7 +291,7 @@ Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& n
   }
   LiveSequence::Payloads payloads;
   live_.add_blocks(commit, payloads);
-  if (with_tail && live_.sequence().ready()) {
+  if (with_tail && live_.ready()) {
     live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
   }
   if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return std::int64_t{0};
@@ -314,7 +314,7 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   add_event(commit, std::move(ended));
   LiveSequence::Payloads payloads;
   live_.add_blocks(commit, payloads);
-  if (live_.sequence().ready()) {
+  if (live_.ready()) {
     live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
   }
   CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));

@@ -55,6 +55,10 @@ Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
     return Status(StatusCode::kTimeout,
                   "no event within " + std::to_string(timeout.count()) + " ms");
   }
+  if (queue_.empty() && !end_delivered_) {
+    return Status(StatusCode::kOutOfMemory, "the turn stopped for want of memory",
+                  "free memory, then resume the turn");
+  }
   if (queue_.empty()) return Status(StatusCode::kNotFound, "the turn has ended");
   Event event = std::move(queue_.front());
   queue_.pop_front();
@@ -64,8 +68,8 @@ Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
     (void)!read(wake_.get(), &count, sizeof count);
   }
   if (paused_ && queue_.size() <= kMaxQueuedEvents / 2) {
-    paused_ = false;
     post_step();
+    paused_ = false;
   }
   return event;
 }
@@ -74,8 +78,8 @@ void TurnState::cancel() {
   cancelled_ = true;
   std::lock_guard lock(mutex_);
   if (!paused_) return;
-  paused_ = false;
   post_step();
+  paused_ = false;
 }
 
 void TurnState::wait_until_finished() {
@@ -94,30 +98,44 @@ void TurnState::post_step() {
   session_->model()->runtime()->post([self = shared_from_this()] { self->run_step(); });
 }
 
-void TurnState::run_step() {
+void TurnState::run_step() noexcept {
+  try {
+    if (advance()) post_step();
+  } catch (...) {
+    give_up();
+  }
+}
+
+// There is not even memory to say so: the turn stops without its last events.
+void TurnState::give_up() noexcept {
+  session_->live().distrust();
+  session_->interrupt_turn();
+  phase_ = Phase::kFinished;
+  std::lock_guard lock(mutex_);
+  finished_ = true;
+  changed_.notify_all();
+}
+
+bool TurnState::advance() {
   try {
     const Status status = step();
     if (!status.ok()) stop(EndReason::kError, status);
   } catch (const std::bad_alloc&) {
-    session_->live().reset();
+    session_->live().distrust();
     stop(EndReason::kError, {StatusCode::kOutOfMemory, "out of memory in a step of the turn",
                              "free memory, then resume the turn"});
   } catch (const std::exception& e) {
-    session_->live().reset();
+    session_->live().distrust();
     stop(EndReason::kError, internal_error(std::string("a step of the turn failed: ") + e.what()));
   }
+  std::lock_guard lock(mutex_);
   if (phase_ == Phase::kFinished) {
-    std::lock_guard lock(mutex_);
     finished_ = true;
     changed_.notify_all();
-    return;
+    return false;
   }
-  {
-    std::lock_guard lock(mutex_);
-    paused_ = queue_.size() >= kMaxQueuedEvents && !cancelled_;
-    if (paused_) return;
-  }
-  post_step();
+  paused_ = queue_.size() >= kMaxQueuedEvents && !cancelled_;
+  return !paused_;
 }
 
 Status TurnState::step() {

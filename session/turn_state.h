@@ -44,8 +44,10 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
 
   // --- On the strand.
   void post_step();
-  void run_step();  // catches what packages throw
-  Status step();    // one phase's next piece
+  void run_step() noexcept;
+  bool advance();  // one step; true: another is to be posted. Catches what packages throw.
+  void give_up() noexcept;
+  Status step();  // one phase's next piece
   Status restore();
   Status redeliver();
   Status prefill_chunk();
