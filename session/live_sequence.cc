@@ -285,7 +285,7 @@ void LiveSequence::add_tail(Commit& commit, std::uint64_t sequence, Payloads& pa
 }
 
 void LiveSequence::committed(const Commit& commit) {
-  stored_blocks_ = static_cast<std::int64_t>(chain_.size());
+  stored_blocks_ += static_cast<std::int64_t>(commit.blocks.size());
   if (commit.tail) tail_position_ = commit.tail->position;
 }
 

@@ -281,6 +281,26 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
   return input;
 }
 
+Result<std::int64_t> SessionState::write_with_state(Commit& commit, bool with_tail) {
+  LiveSequence::Payloads payloads;
+  live_.add_blocks(commit, payloads);
+  if (with_tail && live_.ready()) {
+    live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
+  }
+  if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return std::int64_t{0};
+  Result<CommitReceipt> receipt = write(commit);
+  if (receipt.status().code() == StatusCode::kOutOfDisk &&
+      (!commit.blocks.empty() || commit.tail)) {
+    commit.blocks.clear();
+    commit.tail.reset();
+    if (commit.events.empty()) return std::int64_t{0};  // nothing lost but a later restore's time
+    receipt = write(commit);
+  }
+  if (!receipt.ok()) return receipt.status();
+  live_.committed(commit);
+  return receipt->bytes_written;
+}
+
 Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& new_tokens,
                                                    bool with_tail) {
   std::lock_guard lock(mutex_);
@@ -289,15 +309,7 @@ Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& n
   if (!new_tokens.empty()) {
     add_event(commit, TokensGenerated{open_turn_->started.turn, new_tokens});
   }
-  LiveSequence::Payloads payloads;
-  live_.add_blocks(commit, payloads);
-  if (with_tail && live_.ready()) {
-    live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
-  }
-  if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return std::int64_t{0};
-  CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));
-  live_.committed(commit);
-  return receipt.bytes_written;
+  return write_with_state(commit, with_tail);
 }
 
 Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_tokens,
@@ -312,15 +324,9 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   ended.n_tokens = static_cast<std::int64_t>(open_turn_->tokens.size() + new_tokens.size());
   ended.message = answer(output, {});
   add_event(commit, std::move(ended));
-  LiveSequence::Payloads payloads;
-  live_.add_blocks(commit, payloads);
-  if (live_.ready()) {
-    live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
-  }
-  CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));
-  live_.committed(commit);
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(commit, /*with_tail=*/true));
   running_ = false;  // not after an error: the turn is still to be interrupted
-  return receipt.bytes_written;
+  return bytes;
 }
 
 void SessionState::interrupt_turn() {

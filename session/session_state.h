@@ -76,6 +76,10 @@ class SessionState {
   // Appends to a commit; sequences follow the record's.
   void add_event(Commit& commit, EventBody body);
   Result<CommitReceipt> write(Commit& commit);
+  // Writes the commit's events with the live state's new blocks and (with_tail, if it is ready)
+  // tail. Where the disk has no room for state the log goes on without it: state can be computed
+  // again. Returns the bytes written.
+  Result<std::int64_t> write_with_state(Commit& commit, bool with_tail);
   Status close_open_turn();
   Status check_not_running() const;
 

@@ -108,6 +108,7 @@ class ProbedStorage final : public session::Storage {
   }
   Status write(const session::WriteBatch& batch, session::Durability durability) override {
     if (fail_writes_after >= 0 && n_writes++ >= fail_writes_after) return failure;
+    if (fail_batches_over >= 0 && batch.n_bytes() > fail_batches_over) return failure;
     return inner_->write(batch, durability);
   }
   Status flush() override { return inner_->flush(); }
@@ -120,6 +121,7 @@ class ProbedStorage final : public session::Storage {
 
   int fail_writes_after = -1;  // the write with this index and all later ones fail; -1 = none
   int n_writes = 0;            // counted while fail_writes_after is not -1
+  std::int64_t fail_batches_over = -1;  // bytes; -1 = none
   Status failure = {StatusCode::kOutOfDisk, "no space left"};
 
  private:

@@ -163,5 +163,23 @@ TEST(TurnFault, a_session_goes_on_when_the_disk_has_room_again) {
       });
 }
 
+TEST(TurnFault, a_disk_with_room_for_the_log_only_costs_no_turn) {
+  const std::vector<TokenId> expected = expected_answer();
+  const test::TemporaryFolder folder;
+  auto failing = std::make_unique<FailingSession>(folder / "store");
+  failing->storage().fail_batches_over = 3000;  // tails and blocks are larger, events smaller
+  const Outcome outcome = converse(*failing);
+  EXPECT_TRUE(outcome.ended) << outcome.failure.to_string();
+  EXPECT_EQ(failing->session().messages().back().sampled_tokens, expected);
+  failing.reset();
+
+  failing = std::make_unique<FailingSession>(folder / "store");
+  EXPECT_EQ(failing->session().messages().back().sampled_tokens, expected);
+  ASSERT_TRUE(failing->session().append(question()).ok());
+  const Reply reply = read_turn(failing->start());
+  EXPECT_TRUE(reply.status.ok()) << reply.status.to_string();
+  EXPECT_EQ(reply.reuse.from_disk, 0);  // no state was stored
+}
+
 }  // namespace
 }  // namespace cairn
