@@ -270,7 +270,9 @@ TEST(Restore, a_bounded_session_without_its_tail_replays_one_window_and_says_so)
 TEST(Restore, what_a_bounded_replay_touched_is_never_called_exact_again) {
   for (const int n_words_after : {3, 80}) {  // within a block, and over several
     LiveStore store;
-    lose_tail_of_bounded(store, 80, n_words_after);
+    lose_tail_of_bounded(store, 65, n_words_after);
+    const std::int64_t end = store.inside().get_tail(store.id_of("s"))->record.position;
+    EXPECT_EQ(end / kBlock > 1, n_words_after > 3);  // the first block is exact
     const TurnOptions options = {.sampling = test::sampled(1), .max_tokens = 4};
     store.reopen();
     {

@@ -264,12 +264,12 @@ TEST(Turn, it_outlives_the_handles_it_came_from) {
 // --- Many at once. These are what a build with -DCAIRN_SANITIZE=thread is for.
 
 TEST(Turns, sessions_on_several_threads_say_what_they_say_alone) {
-  constexpr unsigned kThreads = 4, kTurns = 3;
+  constexpr unsigned kThreads = 3, kTurns = 2;
   const auto converse = [](Session& session, unsigned number) {
     std::vector<std::vector<TokenId>> answers;
     for (unsigned i = 0; i < kTurns; ++i) {
-      test::ask(session, words(40, 10 * number + i),
-                {.sampling = test::sampled(number), .max_tokens = 16});
+      test::ask(session, words(20, 10 * number + i),
+                {.sampling = test::sampled(number), .max_tokens = 12});
       answers.push_back(last_tokens(session));
     }
     return answers;
@@ -325,7 +325,7 @@ TEST(Turns, two_runtimes_run_beside_each_other) {
     ASSERT_TRUE(model.ok() && store.ok());
     Result<Session> session = Session::create(*model, *store, "s");
     ASSERT_TRUE(session.ok());
-    test::ask(*session, words(60, 1), {.sampling = test::sampled(1), .max_tokens = 30});
+    test::ask(*session, words(30, 1), {.sampling = test::sampled(1), .max_tokens = 20});
     tokens = last_tokens(*session);
   };
   std::vector<TokenId> here, there, alone;
