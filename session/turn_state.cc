@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <new>
+#include <thread>
 
 #include "engine/runtime.h"
 #include "engine/sampler.h"
@@ -38,10 +39,14 @@ Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState
     return Status(StatusCode::kIoError, "no file descriptor for the turn's wake-up",
                   "close descriptors or raise the limit, then resume the turn");
   }
-  std::shared_ptr<TurnState> turn(
-      new TurnState(std::move(session), std::move(input), std::move(wake)));
-  turn->post_step();
-  return turn;
+  try {
+    std::shared_ptr<TurnState> turn(new TurnState(session, std::move(input), std::move(wake)));
+    turn->post_step();
+    return turn;
+  } catch (...) {  // out of memory: no step will end what the session takes for a running turn
+    session->interrupt_turn();
+    throw;
+  }
 }
 
 // --- The host's side.
@@ -67,29 +72,38 @@ Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
     std::uint64_t count = 0;
     (void)!read(wake_.get(), &count, sizeof count);
   }
-  if (paused_ && queue_.size() <= kMaxQueuedEvents / 2) {
-    post_step();
-    paused_ = false;
-  }
+  if (paused_ && queue_.size() <= kMaxQueuedEvents / 2) go_on(std::move(lock));
   return event;
 }
 
-void TurnState::cancel() {
+void TurnState::cancel() noexcept {
   cancelled_ = true;
-  std::lock_guard lock(mutex_);
-  if (!paused_) return;
-  post_step();
-  paused_ = false;
+  std::unique_lock lock(mutex_);
+  if (paused_) go_on(std::move(lock));
 }
 
-void TurnState::wait_until_finished() {
+void TurnState::go_on(std::unique_lock<std::mutex> lock) noexcept {
+  paused_ = false;
+  try {
+    post_step();
+  } catch (...) {  // out of memory; no step runs, so this thread may end the turn
+    lock.unlock();
+    give_up();
+  }
+}
+
+void TurnState::wait_until_finished() noexcept {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return finished_; });
   }
   // The last step's task still holds this turn. When a task behind it has run, the strand holds
   // nothing: what the caller drops is destroyed by the caller, not by the strand during exit().
-  session_->model()->runtime()->run([] {});
+  try {
+    session_->model()->runtime()->run([] {});
+  } catch (...) {  // no memory for a task; the strand's hold is short
+    while (weak_from_this().use_count() > 1) std::this_thread::yield();
+  }
 }
 
 // --- The strand's side.
@@ -106,14 +120,15 @@ void TurnState::run_step() noexcept {
   }
 }
 
-// There is not even memory to say so: the turn stops without its last events.
+// There is not even memory to say so: the turn stops without its last events. Who polls wakes up
+// and is told by next().
 void TurnState::give_up() noexcept {
   session_->live().distrust();
   session_->interrupt_turn();
   phase_ = Phase::kFinished;
   std::lock_guard lock(mutex_);
   finished_ = true;
-  changed_.notify_all();
+  wake();
 }
 
 bool TurnState::advance() {
@@ -293,6 +308,10 @@ void TurnState::emit(Event event) {
   event.sequence = next_sequence_++;
   std::lock_guard lock(mutex_);
   queue_.push_back(std::move(event));
+  wake();
+}
+
+void TurnState::wake() noexcept {
   const std::uint64_t one = 1;
   (void)!write(wake_.get(), &one, sizeof one);
   changed_.notify_all();

@@ -30,10 +30,10 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
 
   // Any thread; one reader.
   Result<Event> next(std::chrono::milliseconds timeout);
-  void cancel();
+  void cancel() noexcept;
   int wake_fd() const { return wake_.get(); }
   // Until the last step is done and the strand has let go of the turn. Not from the strand.
-  void wait_until_finished();
+  void wait_until_finished() noexcept;
 
  private:
   enum class Phase { kRestore, kRedeliver, kPrefill, kDecode, kFinished };
@@ -41,6 +41,8 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
 
   TurnState(std::shared_ptr<SessionState> session, SessionState::TurnInput input,
             FileDescriptor wake);
+
+  void go_on(std::unique_lock<std::mutex> lock) noexcept;  // a paused turn
 
   // --- On the strand.
   void post_step();
@@ -56,6 +58,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   Status finish(EndReason reason);
   void stop(EndReason reason, Status status);  // without an end in the log: resumable
   void emit(Event event);
+  void wake() noexcept;  // whoever waits in next() or polls; under mutex_
   void emit_parsed(std::vector<engine::OutputEvent>& events, bool replayed);
   void emit_end(EndReason reason, Status status);
   void explain(ReuseReport& report, std::span<const TokenId> target) const;

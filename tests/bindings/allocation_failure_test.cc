@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <string>
 
 #include "cairn/cairn.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -92,6 +94,30 @@ TEST_F(AllocationFailure, opening_a_model_reports_out_of_memory) {
     return code;
   });
   EXPECT_GT(failures, 0);
+}
+
+// Resuming writes nothing, so no allocation of RocksDB is among those that fail.
+TEST_F(AllocationFailure, resuming_a_turn_reports_out_of_memory_and_can_be_repeated) {
+  const cairn::test::TemporaryFolder folder;
+  const std::string path = folder / "store";
+  cairn_store* store = nullptr;
+  cairn_session* session = nullptr;
+  cairn_turn* turn = nullptr;
+  ASSERT_EQ(cairn_store_open(runtime_, path.c_str(), CAIRN_CSTRING, nullptr, &store, nullptr),
+            CAIRN_OK);
+  ASSERT_EQ(cairn_session_create(model_, store, "s", 1, nullptr, &session, nullptr), CAIRN_OK);
+  ASSERT_EQ(cairn_session_append_user(session, "hello", CAIRN_CSTRING, nullptr), CAIRN_OK);
+  ASSERT_EQ(cairn_session_start_turn(session, nullptr, &turn, nullptr), CAIRN_OK);
+  cairn_turn_destroy(&turn);
+  const int failures = fail_each_allocation([&](cairn_error** error) {
+    const cairn_code code = cairn_session_resume_turn(session, &turn, error);
+    EXPECT_EQ(turn != nullptr, code == CAIRN_OK);
+    return code;
+  });
+  EXPECT_GT(failures, 0);
+  cairn_turn_destroy(&turn);
+  cairn_session_destroy(&session);
+  cairn_store_destroy(&store);
 }
 
 }  // namespace
