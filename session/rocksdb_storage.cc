@@ -407,7 +407,8 @@ Status open_error(const rocksdb::Status& status, const std::string& directory) {
     return {StatusCode::kNotFound, "store: no database in " + directory};
   }
   if (status.IsInvalidArgument()) return corrupt("store: open " + directory + ": " + text);
-  return to_status(status, "open " + directory);
+  return to_status(status, "open " + directory,
+                   status.IsCorruption() ? "restore the store's directory from a copy" : "");
 }
 
 }  // namespace

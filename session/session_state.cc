@@ -33,6 +33,16 @@ Status check_options(const SessionOptions& options) {
   return {};
 }
 
+Status check_no_image(const Message& message) {
+  for (std::size_t i = 0; i < message.content.size(); ++i) {
+    if (message.content[i].kind != ContentBlock::Kind::kImage) continue;
+    return {StatusCode::kUnsupported,
+            "content[" + std::to_string(i) + "] is an image; this library reads text only",
+            "leave the image out or describe it in words"};
+  }
+  return {};
+}
+
 }  // namespace
 
 SessionState::SessionState(std::shared_ptr<engine::LoadedModel> model,
@@ -141,19 +151,19 @@ Status SessionState::check_not_running() const {
           "read the turn to its end or cancel it first"};
 }
 
+// What the format cannot say, or the model cannot read, is not logged.
 Status SessionState::append(const Message& message) {
   std::lock_guard lock(mutex_);
   CAIRN_RETURN_IF_ERROR(check_not_running());
-  CAIRN_RETURN_IF_ERROR(
-      engine::check_message(message));  // what the format cannot say is not logged
-  CAIRN_RETURN_IF_ERROR(close_open_turn());
+  CAIRN_RETURN_IF_ERROR(engine::check_message(message));
+  CAIRN_RETURN_IF_ERROR(check_no_image(message));
   Commit commit;
+  if (open_turn_) add_event(commit, end_of_open_turn());
   add_event(commit, MessageAppended{message});
   return write(commit).status();
 }
 
-Status SessionState::close_open_turn() {
-  if (!open_turn_) return {};
+TurnEnded SessionState::end_of_open_turn() const {
   engine::OutputParser parser(model_->tokenizer(), parser_options(open_turn_->started.turn));
   std::vector<engine::OutputEvent> events;
   for (const TokenId token : open_turn_->tokens) parser.push(token, events);
@@ -163,9 +173,7 @@ Status SessionState::close_open_turn() {
   ended.end_reason = EndReason::kCancelled;
   ended.n_tokens = static_cast<std::int64_t>(open_turn_->tokens.size());
   ended.message = answer(parser.output(), {});
-  Commit commit;
-  add_event(commit, std::move(ended));
-  return write(commit).status();
+  return ended;
 }
 
 std::vector<Message> SessionState::messages() const {

@@ -40,7 +40,7 @@ class SessionState {
   const std::shared_ptr<engine::LoadedModel>& model() const { return model_; }
   LiveSequence& live() { return live_; }
 
-  // An interrupted turn is closed first: what it said stays in the conversation.
+  // An interrupted turn is closed in the same commit: what it said stays in the conversation.
   Status append(const Message& message);
   std::vector<Message> messages() const;
   SessionInfo info() const;
@@ -80,7 +80,7 @@ class SessionState {
   // tail. Where the disk has no room for state the log goes on without it: state can be computed
   // again. Returns the bytes written.
   Result<std::int64_t> write_with_state(Commit& commit, bool with_tail);
-  Status close_open_turn();
+  TurnEnded end_of_open_turn() const;  // as the log has it so far; there must be one
   Status check_not_running() const;
 
   Result<std::vector<TokenId>> render(const std::vector<Message>& messages) const;

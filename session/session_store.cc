@@ -111,7 +111,8 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path
   Result<std::unique_ptr<Storage>> storage =
       open_rocksdb_storage(directory.database_path(), {.create_if_missing = is_new});
   if (storage.status().code() == StatusCode::kNotFound) {
-    return corrupt("store " + path + ": its database is missing");
+    return corrupt("store " + path + ": its database is missing",
+                   "restore the directory from a copy, or name another one");
   }
   if (!storage.ok()) return storage.status();
   return open_on(std::move(directory), std::move(*storage));
@@ -221,7 +222,9 @@ Result<std::vector<SessionRecord>> SessionStore::list() {
 
 Result<SessionLease> SessionStore::lease(const SessionId& id) {
   if (!open_sessions_->add(id)) {
-    return Status(StatusCode::kBusy, subject_of(id) + ": open elsewhere in this process",
+    const Result<SessionRecord> record = load_session(id);
+    const std::string subject = record.ok() ? "session " + record->name : subject_of(id);
+    return Status(StatusCode::kBusy, subject + ": open elsewhere in this process",
                   "use the session that is open, or close it first");
   }
   return SessionLease(open_sessions_, id);

@@ -450,7 +450,8 @@ CAIRN_API cairn_code cairn_session_append_tool_result(cairn_session* session,
                                                       size_t tool_call_id_length, const char* text,
                                                       size_t text_length, cairn_error** error);
 
-/* One message as a JSON object in the OpenAI chat shape. INVALID_ARGUMENT names the bad field. */
+/* One message as a JSON object in the OpenAI chat shape. INVALID_ARGUMENT names the bad field;
+ * UNSUPPORTED: the message holds an image. */
 CAIRN_API cairn_code cairn_session_append_json(cairn_session* session, const char* json,
                                                size_t json_length, cairn_error** error);
 
@@ -475,7 +476,8 @@ CAIRN_API cairn_code cairn_session_resume_turn(cairn_session* session, cairn_tur
 CAIRN_API cairn_code cairn_session_get_messages(const cairn_session* session,
                                                 cairn_message_list** list, cairn_error** error);
 
-/* Fills *info; its strings are borrowed from the session. Any thread. Does not block. Since 0.1. */
+/* Fills *info; its strings are borrowed from the session. Any thread. Does not wait for the model,
+ * but may for a write of the session to disk. Since 0.1. */
 CAIRN_API cairn_code cairn_session_get_info(const cairn_session* session, cairn_session_info* info,
                                             cairn_error** error);
 

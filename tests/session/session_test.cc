@@ -221,6 +221,17 @@ TEST(Session, messages_that_the_format_cannot_say_are_not_logged) {
   EXPECT_EQ(text_of(session.messages()->at(0)), "hello");
 }
 
+TEST(Session, a_message_with_an_image_is_refused_and_not_logged) {
+  LiveStore store;
+  Session session = store.create("image");
+  const Status refused = session.append_json(
+      R"({"role": "user", "content": [{"type": "text", "text": "what is this"},
+          {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]})");
+  EXPECT_EQ(code_of(refused), StatusCode::kUnsupported);
+  EXPECT_NE(refused.message().find("content[1]"), std::string_view::npos) << refused.message();
+  EXPECT_EQ(session.messages()->size(), 0u);
+}
+
 TEST(Session, names_and_options_have_rules) {
   LiveStore store;
   const auto create = [&](const std::string& name, const SessionOptions& options = {}) {
@@ -244,7 +255,9 @@ TEST(Session, a_session_is_open_once) {
   LiveStore store;
   {
     const Session session = store.create("one");
-    EXPECT_EQ(code_of(Session::open(live_model(), store.store(), "one")), StatusCode::kBusy);
+    const Status twin = Session::open(live_model(), store.store(), "one").status();
+    EXPECT_EQ(code_of(twin), StatusCode::kBusy);
+    EXPECT_NE(twin.message().find("session one"), std::string_view::npos) << twin.message();
     EXPECT_EQ(code_of(store.store().remove("one")), StatusCode::kBusy);
   }
   EXPECT_TRUE(Session::open(live_model(), store.store(), "one").ok());

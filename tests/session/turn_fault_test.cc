@@ -163,6 +163,21 @@ TEST(TurnFault, a_session_goes_on_when_the_disk_has_room_again) {
       });
 }
 
+TEST(TurnFault, an_append_that_fails_leaves_the_interrupted_turn_to_be_resumed) {
+  const test::TemporaryFolder folder;
+  FailingSession failing(folder / "store");
+  ASSERT_TRUE(failing.session().append(question()).ok());
+  EXPECT_TRUE(failing.start().ok());  // and dropped: interrupted
+  for (const int n_good_writes : {0, 1}) {
+    failing.storage().failure = {StatusCode::kOutOfDisk, "no space left"};
+    failing.storage().n_writes = 0;
+    failing.storage().fail_writes_after = n_good_writes;
+    EXPECT_EQ(failing.session().append(Message::user("more")).ok(), n_good_writes == 1);
+    EXPECT_EQ(failing.session().info().turn_open, n_good_writes == 0);
+    EXPECT_EQ(failing.session().messages().size(), n_good_writes == 0 ? 1u : 3u);
+  }
+}
+
 TEST(TurnFault, a_disk_with_room_for_the_log_only_costs_no_turn) {
   const std::vector<TokenId> expected = expected_answer();
   const test::TemporaryFolder folder;
