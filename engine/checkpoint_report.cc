@@ -72,8 +72,13 @@ Result<CheckpointReport> inspect_checkpoint(const std::string& path) {
   const bool is_folder = fs::is_directory(path, ignored);
   const std::string config_path = is_folder ? (fs::path(path) / "config.json").string() : path;
   CAIRN_ASSIGN_OR_RETURN(const engine::MappedFile file, engine::MappedFile::open(config_path));
-  CAIRN_ASSIGN_OR_RETURN(const engine::ModelConfig config,
-                         engine::parse_model_config(file.text(), /*unknown_keys=*/nullptr));
+  const auto parsed = engine::parse_model_config(file.text(), /*unknown_keys=*/nullptr);
+  if (!parsed.ok()) {
+    const Status& status = parsed.status();
+    return Status(status.code(), path + ": " + std::string(status.message()),
+                  std::string(status.hint()));
+  }
+  const engine::ModelConfig& config = *parsed;
   CheckpointReport report = describe(config);
   if (is_folder) {
     check_weights(config, path, report);

@@ -27,6 +27,11 @@ Result<std::string> read_text_file(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
+// For errors that name a file or a tensor of the checkpoint: a host may have several.
+Status in_folder(const std::string& folder, const Status& status) {
+  return {status.code(), folder + ": " + std::string(status.message()), std::string(status.hint())};
+}
+
 // Spellings that a model must never be made to say (spec/prompt-format.md section 1.2).
 bool is_filler(std::string_view spelling) {
   constexpr std::array<std::string_view, 5> kPrefixes = {"<｜place▁holder▁no▁",
@@ -70,7 +75,9 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   model->options_ = options;
   model->arithmetic_ = arithmetic_of(options.numerics);
   CAIRN_ASSIGN_OR_RETURN(const std::string json, read_text_file(folder + "/config.json"));
-  CAIRN_ASSIGN_OR_RETURN(model->config_, parse_model_config(json, nullptr));
+  Result<ModelConfig> parsed = parse_model_config(json, nullptr);
+  if (!parsed.ok()) return in_folder(folder, parsed.status());
+  model->config_ = std::move(*parsed);
   const ModelConfig& config = model->config_;
   if (options.max_context < 0 || options.max_context > config.max_positions) {
     return invalid_argument("max_context is " + std::to_string(options.max_context) +
@@ -79,7 +86,9 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   CAIRN_ASSIGN_OR_RETURN(model->tokenizer_, Tokenizer::load(folder + "/tokenizer.json"));
   CAIRN_RETURN_IF_ERROR(check_vocabulary(config, *model->tokenizer_));
   CAIRN_ASSIGN_OR_RETURN(model->checkpoint_, Checkpoint::open(folder));
-  CAIRN_ASSIGN_OR_RETURN(model->weights_, bind_weights(config, *model->checkpoint_));
+  Result<Weights> weights = bind_weights(config, *model->checkpoint_);
+  if (!weights.ok()) return in_folder(folder, weights.status());
+  model->weights_ = std::move(*weights);
   if (!config.engram_layers.empty()) {
     CAIRN_ASSIGN_OR_RETURN(model->engram_, make_engram_tables(config, *model->tokenizer_, folder));
   }

@@ -1,5 +1,7 @@
 #include "bindings/c/boundary.h"
 
+#include <cstdint>
+
 #include "engine/utf8.h"
 
 namespace cairn::c_api {
@@ -12,7 +14,12 @@ Result<std::string_view> bytes_argument(const char* bytes, std::size_t length,
     return invalid_argument(std::string(name) + ": NULL with a length of " +
                             std::to_string(length));
   }
-  return std::string_view(bytes, length == CAIRN_CSTRING ? std::strlen(bytes) : length);
+  if (length == CAIRN_CSTRING) return std::string_view(bytes);
+  if (length > static_cast<std::size_t>(PTRDIFF_MAX)) {  // a negative number; no object is so large
+    return invalid_argument(std::string(name) + ": a length of " + std::to_string(length) +
+                            " bytes");
+  }
+  return std::string_view(bytes, length);
 }
 
 }  // namespace

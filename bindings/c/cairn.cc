@@ -119,8 +119,11 @@ Result<cairn::RuntimeOptions> runtime_options(const cairn_runtime_options& given
   cairn::RuntimeOptions options;
   options.compute_threads = given.compute_threads;
   if (given.log_level != CAIRN_LOG_DEFAULT) {
-    CAIRN_ASSIGN_OR_RETURN(options.log_level, enum_option(given.log_level - CAIRN_LOG_TRACE,
-                                                          cairn::LogLevel::kError, "log_level"));
+    if (given.log_level < CAIRN_LOG_TRACE || given.log_level > CAIRN_LOG_ERROR) {
+      return Status(StatusCode::kUnsupported,
+                    "log_level: unknown value " + std::to_string(given.log_level));
+    }
+    options.log_level = static_cast<cairn::LogLevel>(given.log_level - CAIRN_LOG_TRACE);
   }
   if (given.log != nullptr) {
     options.log = [log = std::move(log)](cairn::LogLevel level, std::string_view text) {

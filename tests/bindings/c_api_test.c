@@ -241,7 +241,10 @@ static void unknown_option_values_are_unsupported(void) {
   cairn_runtime* runtime = NULL;
   cairn_model* model = NULL;
   options.log_level = CAIRN_LOG_ERROR + 1;
-  EXPECT(CAIRN_UNSUPPORTED, cairn_runtime_create(&options, &runtime, &error));
+  cairn_error* unknown = NULL;
+  CHECK(cairn_runtime_create(&options, &runtime, &unknown) == CAIRN_UNSUPPORTED);
+  CHECK(strstr(cairn_error_message(unknown), "log_level: unknown value 6") != NULL);
+  cairn_error_destroy(&unknown);
   EXPECT_OK(cairn_runtime_create(NULL, &runtime, &error));
   model_options.numerics = 99;
   EXPECT(CAIRN_UNSUPPORTED,
@@ -316,6 +319,8 @@ static void tokens_round_trip(void) {
   EXPECT(CAIRN_INVALID_ARGUMENT, cairn_model_detokenize(f.model, &unknown, 1, &bytes, &error));
   EXPECT(CAIRN_INVALID_ARGUMENT, cairn_model_tokenize(f.model, "a\xFFz", 3, &tokens, &error));
   EXPECT(CAIRN_INVALID_ARGUMENT, cairn_model_tokenize(f.model, NULL, 5, &tokens, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT,
+         cairn_model_tokenize(f.model, "a", (size_t)-2, &tokens, &error)); /* not read */
   close_fixture(&f);
 }
 
