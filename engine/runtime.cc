@@ -45,13 +45,10 @@ void RuntimeState::post(std::function<void()> task) {
   boost::asio::post(loop_->io, std::move(task));
 }
 
-void RuntimeState::run(const std::function<void()>& task) {
-  std::promise<void> done;
-  post([&] {
-    task();
-    done.set_value();
-  });
-  done.get_future().wait();
+void RuntimeState::drain() {
+  std::promise<void> reached;
+  post([&] { reached.set_value(); });
+  reached.get_future().wait();
 }
 
 }  // namespace cairn::engine

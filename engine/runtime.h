@@ -19,8 +19,8 @@ class RuntimeState {
 
   // Runs `task` on the strand, after everything posted before. Any thread.
   void post(std::function<void()> task);
-  // Runs `task` on the strand and waits for it. Not from the strand.
-  void run(const std::function<void()>& task);
+  // Waits until everything posted before has run and is destroyed. Not from the strand.
+  void drain();
 
   kernels::Context& compute() { return compute_; }
   Logger& logger() { return logger_; }

@@ -23,7 +23,7 @@ Result<Session> Session::open(const Model& model, const Store& store, const std:
 Status Session::append(const Message& message) { return state_->append(message); }
 
 Status Session::append_json(std::string_view json) {
-  const std::size_t index = state_->messages().size();
+  const std::size_t index = state_->n_messages();
   CAIRN_ASSIGN_OR_RETURN(const Message message, engine::parse_message(json, index));
   return state_->append(message);
 }

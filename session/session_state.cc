@@ -157,10 +157,32 @@ Status SessionState::append(const Message& message) {
   CAIRN_RETURN_IF_ERROR(check_not_running());
   CAIRN_RETURN_IF_ERROR(engine::check_message(message));
   CAIRN_RETURN_IF_ERROR(check_no_image(message));
+  CAIRN_RETURN_IF_ERROR(check_fits(message));
   Commit commit;
   if (open_turn_) add_event(commit, end_of_open_turn());
   add_event(commit, MessageAppended{message});
   return write(commit).status();
+}
+
+// The log only grows: a message that leaves no room for an answer would end the session for good.
+Status SessionState::check_fits(const Message& message) const {
+  std::vector<Message> after = messages_;
+  if (open_turn_) {
+    after.push_back(end_of_open_turn().message);
+    after.back().sampled_tokens = open_turn_->tokens;
+  }
+  after.push_back(message);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, render(after));
+  return check_room(static_cast<std::int64_t>(prompt.size()));
+}
+
+Status SessionState::check_room(std::int64_t n_prompt_tokens) const {
+  if (n_prompt_tokens < model_->info().max_context) return {};
+  return {StatusCode::kContextFull,
+          "session '" + record_.name + "': the prompt would have " +
+              std::to_string(n_prompt_tokens) + " tokens, the context holds " +
+              std::to_string(model_->info().max_context),
+          "shorten the message, or start a session with a shorter history"};
 }
 
 TurnEnded SessionState::end_of_open_turn() const {
@@ -179,6 +201,11 @@ TurnEnded SessionState::end_of_open_turn() const {
 std::vector<Message> SessionState::messages() const {
   std::lock_guard lock(mutex_);
   return messages_;
+}
+
+std::size_t SessionState::n_messages() const {
+  std::lock_guard lock(mutex_);
+  return messages_.size();
 }
 
 SessionInfo SessionState::info() const {
@@ -252,12 +279,7 @@ Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& opti
   TurnInput input;
   CAIRN_ASSIGN_OR_RETURN(input.prompt, render(messages_));
   const auto n_prompt = static_cast<std::int64_t>(input.prompt.size());
-  if (n_prompt >= model_->info().max_context) {
-    return Status(StatusCode::kContextFull,
-                  "the prompt has " + std::to_string(n_prompt) + " tokens, the context " +
-                      std::to_string(model_->info().max_context),
-                  "start a session with a shorter history");
-  }
+  CAIRN_RETURN_IF_ERROR(check_room(n_prompt));
   input.known = known_tokens();
   input.turn.started = {n_turns_, options.sampling, options.max_tokens, n_prompt,
                         token_digest(input.prompt)};
@@ -282,8 +304,12 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
                           "': the interrupted turn's prompt renders differently than it did");
   }
   input.turn = *open_turn_;
-  input.known = input.prompt;
-  input.known.insert(input.known.end(), open_turn_->tokens.begin(), open_turn_->tokens.end());
+  if (open_turn_->tokens.empty()) {  // perhaps stopped before its prompt was computed
+    input.known = known_tokens();
+  } else {
+    input.known = input.prompt;
+    input.known.insert(input.known.end(), open_turn_->tokens.begin(), open_turn_->tokens.end());
+  }
   input.parser = parser_options(open_turn_->started.turn);
   running_ = true;
   return input;

@@ -43,6 +43,7 @@ class SessionState {
   // An interrupted turn is closed in the same commit: what it said stays in the conversation.
   Status append(const Message& message);
   std::vector<Message> messages() const;
+  std::size_t n_messages() const;
   SessionInfo info() const;
 
   // What a turn needs to run. Marks the session as running a turn until end_turn() or
@@ -82,6 +83,8 @@ class SessionState {
   Result<std::int64_t> write_with_state(Commit& commit, bool with_tail);
   TurnEnded end_of_open_turn() const;  // as the log has it so far; there must be one
   Status check_not_running() const;
+  Status check_fits(const Message& message) const;
+  Status check_room(std::int64_t n_prompt_tokens) const;
 
   Result<std::vector<TokenId>> render(const std::vector<Message>& messages) const;
   std::vector<TokenId> known_tokens() const;

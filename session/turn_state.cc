@@ -100,7 +100,7 @@ void TurnState::wait_until_finished() noexcept {
   // The last step's task still holds this turn. When a task behind it has run, the strand holds
   // nothing: what the caller drops is destroyed by the caller, not by the strand during exit().
   try {
-    session_->model()->runtime()->run([] {});
+    session_->model()->runtime()->drain();
   } catch (...) {  // no memory for a task; the strand's hold is short
     while (weak_from_this().use_count() > 1) std::this_thread::yield();
   }

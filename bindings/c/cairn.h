@@ -433,8 +433,10 @@ CAIRN_API cairn_code cairn_session_open_or_create(const cairn_model* model,
                                                   cairn_session** session, cairn_error** error);
 
 /* The append functions add one message to the log and do not run the model. The message is synced
- * to disk when they return.
- * Any thread. Block: disk. Codes: BUSY (a turn runs), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+ * to disk when they return; on failure nothing is logged. An interrupted turn is closed by them and
+ * keeps what it said.
+ * Any thread. Block: disk. Codes: BUSY (a turn runs), CONTEXT_FULL (the prompt would leave no room
+ * for an answer; the message has both numbers), OUT_OF_DISK, IO_ERROR. Since 0.1. */
 
 /* Instructions for the model. `tools_json`: a JSON array of tools in the OpenAI shape, or empty. */
 CAIRN_API cairn_code cairn_session_append_system(cairn_session* session, const char* text,

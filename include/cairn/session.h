@@ -182,8 +182,10 @@ class Session {
                                 const SessionOptions& options = {});
   static Result<Session> open(const Model& model, const Store& store, const std::string& name);
 
-  // Appends a message to the log; does not run the model. kBusy while a turn runs.
-  // Synced to disk when it returns.
+  // Appends a message to the log; does not run the model. Synced to disk when it returns. An
+  // interrupted turn is closed by it and keeps what it said. kBusy while a turn runs, kContextFull
+  // (with both numbers) if the prompt would leave no room for an answer, kUnsupported for images;
+  // then nothing is logged.
   Status append(const Message& message);
   // Appends one message given as JSON in the OpenAI chat shape.
   Status append_json(std::string_view json);

@@ -121,28 +121,29 @@ TEST(Session, the_end_of_the_context_ends_a_turn) {
   ASSERT_EQ(reply.end_reason, EndReason::kLength);
   EXPECT_EQ(reply.usage.context_used, 128);
   EXPECT_EQ(reply.usage.context_size, 128);
-  say(session, "more");
-  const Result<Turn> turn = session.start_turn();
-  ASSERT_EQ(code_of(turn), StatusCode::kContextFull);
-  EXPECT_NE(turn.status().message().find("128"), std::string_view::npos);
+  const Status more = session.append(Message::user("more"));
+  ASSERT_EQ(more.code(), StatusCode::kContextFull);
+  EXPECT_NE(more.message().find("128"), std::string_view::npos);
   EXPECT_FALSE(session.info().turn_open);
 }
 
-TEST(Session, a_prompt_longer_than_the_context_is_refused_with_both_numbers) {
+TEST(Session, a_message_longer_than_the_context_is_refused_with_both_numbers) {
   LiveStore store;
   Session session = store.create("long");
   const std::string text = words(6000, 1);
-  say(session, text);
-  const Result<Turn> turn = session.start_turn();
-  ASSERT_EQ(code_of(turn), StatusCode::kContextFull);
-  const std::string message(turn.status().message());
+  const Status refused = session.append(Message::user(text));
+  ASSERT_EQ(refused.code(), StatusCode::kContextFull);
+  const std::string message(refused.message());
   EXPECT_NE(message.find(std::to_string(test::kTinyContext)), std::string::npos) << message;
   const std::size_t n_prompt =
-      std::strtoul(message.c_str() + message.find("has ") + 4, nullptr, 10);
+      std::strtoul(message.c_str() + message.find("have ") + 5, nullptr, 10);
   const std::size_t n_text = live_model().tokenize(text).size();
   EXPECT_GT(n_prompt, n_text) << message;
   EXPECT_LT(n_prompt, n_text + 100) << message;
-  EXPECT_FALSE(session.info().turn_open);
+  // Nothing was logged: the session goes on with what does fit.
+  EXPECT_TRUE(session.messages()->empty());
+  say(session, "hello");
+  EXPECT_TRUE(read_turn(session.start_turn({.max_tokens = 3})).status.ok());
 }
 
 // --- What is refused.

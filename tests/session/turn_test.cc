@@ -94,7 +94,7 @@ TEST(Turn, the_wake_up_descriptor_is_readable_while_an_event_waits) {
 // Posted behind one step of a turn after the other: when this returns, the turn has run `n` steps,
 // or it waits for its reader.
 void let_run(const Model& model, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) model.state()->runtime()->run([] {});
+  for (std::size_t i = 0; i < n; ++i) model.state()->runtime()->drain();
 }
 
 TEST(Turn, a_reader_that_does_not_read_stops_the_turn_and_loses_nothing) {
