@@ -4,7 +4,6 @@
 #include "engine/attention.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -153,9 +152,7 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, co
   if (ctx.plan.mode == LayerMode::kFull) {
     const std::int64_t from = std::max(first, rows.global_from);
     if (from < end) {
-      GlobalKv& source = cache.source(layer);
-      assert(source.n_entries * source.ratio + source.carry_count == from);
-      append_global(ctx, w, normed_at(from), end - from, source);
+      append_global(ctx, w, normed_at(from), end - from, cache.source(layer));
     }
   }
   const std::int64_t window_from = std::max(first, rows.window_from);

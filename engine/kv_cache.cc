@@ -1,7 +1,6 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
 #include "engine/sizes.h"
@@ -77,7 +76,6 @@ void KvCache::write_window(int layer, std::int64_t first, std::int64_t n, const 
 }
 
 void KvCache::export_block(std::int64_t block, std::span<std::byte> out) const {
-  assert(static_cast<std::int64_t>(out.size()) == block_bytes_);
   std::byte* at = out.data();
   const auto copy = [&](const std::vector<std::byte>& rows, std::int64_t first, std::int64_t n,
                         std::int64_t bytes) {
@@ -86,14 +84,12 @@ void KvCache::export_block(std::int64_t block, std::span<std::byte> out) const {
   };
   for (const GlobalKv& source : sources_) {
     const std::int64_t n = kBlockTokens / source.ratio;
-    assert((block + 1) * n <= source.n_entries);
     copy(source.main, block * n, n, main_row_bytes_);
     copy(source.index, block * n, n, index_row_bytes_);
   }
 }
 
 void KvCache::import_block(std::span<const std::byte> block) {
-  assert(static_cast<std::int64_t>(block.size()) == block_bytes_);
   const std::byte* at = block.data();
   const auto append = [&](std::vector<std::byte>& rows, std::int64_t bytes) {
     rows.insert(rows.end(), at, at + bytes);
@@ -101,7 +97,6 @@ void KvCache::import_block(std::span<const std::byte> block) {
   };
   for (GlobalKv& source : sources_) {
     const std::int64_t n = kBlockTokens / source.ratio;
-    assert(source.n_entries % n == 0 && source.carry_count == 0);
     append(source.main, n * main_row_bytes_);
     append(source.index, n * index_row_bytes_);
     source.n_entries += n;

@@ -1,7 +1,6 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
 #include "engine/forward.h"
@@ -63,7 +62,6 @@ Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOpt
 }
 
 void Sequence::prefill_step() {
-  assert(prefilling());
   const std::int64_t n =
       std::min<std::int64_t>(model_->options().prefill_chunk, plan_->end - next_);
   forward(*model_, model_->runtime()->compute(), *plan_, {tokens_, classes_, next_, n},
@@ -117,7 +115,6 @@ Status Sequence::import_block(std::span<const TokenId> tokens, std::span<const s
 }
 
 std::vector<std::byte> Sequence::export_tail() const {
-  assert(ready_);
   std::vector<std::byte> out = cache_.export_tail(end_);
   const auto* logits = reinterpret_cast<const std::byte*>(logits_.data());
   out.insert(out.end(), logits, logits + logits_.size() * sizeof(float));
