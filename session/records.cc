@@ -125,6 +125,30 @@ SamplingParams from_proto(const pb::SamplingParams& in) {
           .seed = in.seed()};
 }
 
+// The newest stored block of a place in the log: of a session's head, a mark, a branch.
+template <class Record, class Proto>
+void chain_to_proto(const Record& record, Proto& out) {
+  if (record.stored_blocks > 0) out.set_chain_key(to_bytes(record.chain_key));
+  out.set_stored_blocks(record.stored_blocks);
+}
+template <class Proto, class Record>
+Status chain_from_proto(const Proto& in, Record& record) {
+  record.stored_blocks = in.stored_blocks();
+  if (record.stored_blocks == 0) return {};
+  return from_bytes(in.chain_key(), "chain key", record.chain_key);
+}
+
+template <class Body, class Proto>
+void stored_state_to_proto(const Body& body, Proto& out) {
+  chain_to_proto(body, out);
+  out.set_n_tokens(body.n_tokens);
+}
+template <class Proto, class Body>
+Status stored_state_from_proto(const Proto& in, Body& body) {
+  body.n_tokens = in.n_tokens();
+  return chain_from_proto(in, body);
+}
+
 // Writes the body of an event into the matching field of `out`.
 struct BodyWriter {
   pb::Event& out;
@@ -154,6 +178,19 @@ struct BodyWriter {
     to_proto(body.message, *ended.mutable_message());
     ended.set_status_code(static_cast<std::uint32_t>(body.status_code));
     ended.set_status_message(body.status_message);
+  }
+  void operator()(const MarkSet& body) const {
+    pb::MarkSet& mark = *out.mutable_mark_set();
+    mark.set_name(body.name);
+    stored_state_to_proto(body, mark);
+  }
+  void operator()(const HeadMoved& body) const {
+    pb::HeadMoved& moved = *out.mutable_head_moved();
+    moved.set_from(body.from);
+    stored_state_to_proto(body, moved);
+  }
+  void operator()(const ModelChanged& body) const {
+    out.mutable_model_changed()->set_model_fingerprint(body.model_fingerprint);
   }
 };
 
@@ -190,6 +227,24 @@ Result<EventBody> from_proto(const pb::TurnEnded& in) {
   return EventBody(std::move(body));
 }
 
+Result<EventBody> from_proto(const pb::MarkSet& in) {
+  MarkSet body;
+  body.name = in.name();
+  CAIRN_RETURN_IF_ERROR(stored_state_from_proto(in, body));
+  return EventBody(std::move(body));
+}
+
+Result<EventBody> from_proto(const pb::HeadMoved& in) {
+  HeadMoved body;
+  body.from = in.from();
+  CAIRN_RETURN_IF_ERROR(stored_state_from_proto(in, body));
+  return EventBody(std::move(body));
+}
+
+Result<EventBody> from_proto(const pb::ModelChanged& in) {
+  return EventBody(ModelChanged{in.model_fingerprint()});
+}
+
 Result<EventBody> body_of(const pb::Event& event) {
   switch (event.kind_case()) {
     case pb::Event::kMessageAppended:
@@ -200,6 +255,12 @@ Result<EventBody> body_of(const pb::Event& event) {
       return from_proto(event.tokens_generated());
     case pb::Event::kTurnEnded:
       return from_proto(event.turn_ended());
+    case pb::Event::kMarkSet:
+      return from_proto(event.mark_set());
+    case pb::Event::kHeadMoved:
+      return from_proto(event.head_moved());
+    case pb::Event::kModelChanged:
+      return from_proto(event.model_changed());
     case pb::Event::KIND_NOT_SET:
       break;
   }
@@ -292,11 +353,27 @@ std::string encode(const SessionRecord& record) {
   out.mutable_options()->set_restore_policy(static_cast<std::uint32_t>(record.options.restore));
   out.mutable_options()->set_thinking(record.options.thinking);
   out.mutable_options()->set_effort(record.options.effort);
+  out.mutable_options()->set_durability(static_cast<std::uint32_t>(record.options.durability));
+  out.mutable_options()->set_salt(record.options.salt);
   out.set_head_sequence(record.head_sequence);
   out.set_n_events(record.n_events);
   out.set_head_tokens(record.head_tokens);
   out.set_kv_namespace(record.kv_namespace);
   out.set_turn_open(record.turn_open);
+  if (record.origin) out.set_origin_session(to_bytes(record.origin->bytes));
+  out.set_origin_sequence(record.origin_sequence);
+  for (const auto& [key, value] : record.labels) {
+    pb::Label& label = *out.add_labels();
+    label.set_key(key);
+    label.set_value(value);
+  }
+  chain_to_proto(record, out);
+  out.set_open_turn(record.open_turn);
+  out.set_n_turns(record.n_turns);
+  out.set_appended_tokens(record.appended_tokens);
+  out.set_removed(record.removed);
+  out.set_prefill_us_per_token(record.prefill_us_per_token);
+  out.set_n_branches(record.n_branches);
   return out.SerializeAsString();
 }
 
@@ -313,11 +390,26 @@ Result<SessionRecord> decode_session_record(std::string_view bytes) {
                                     "restore policy", record.options.restore));
   record.options.thinking = in.options().thinking();
   record.options.effort = in.options().effort();
+  CAIRN_RETURN_IF_ERROR(from_number(in.options().durability(), SessionDurability::kBuffered,
+                                    "durability", record.options.durability));
+  record.options.salt = in.options().salt();
   record.head_sequence = in.head_sequence();
   record.n_events = in.n_events();
   record.head_tokens = in.head_tokens();
   record.kv_namespace = in.kv_namespace();
   record.turn_open = in.turn_open();
+  if (!in.origin_session().empty()) {
+    CAIRN_RETURN_IF_ERROR(from_bytes(in.origin_session(), "origin", record.origin.emplace().bytes));
+  }
+  record.origin_sequence = in.origin_sequence();
+  for (const pb::Label& label : in.labels()) record.labels[label.key()] = label.value();
+  CAIRN_RETURN_IF_ERROR(chain_from_proto(in, record));
+  record.open_turn = in.open_turn();
+  record.n_turns = in.n_turns();
+  record.appended_tokens = in.appended_tokens();
+  record.removed = in.removed();
+  record.prefill_us_per_token = in.prefill_us_per_token();
+  record.n_branches = in.n_branches();
   return record;
 }
 
@@ -403,6 +495,7 @@ std::string encode(const TailRecord& record) {
   out.set_chain_key(to_bytes(record.chain_key));
   out.set_sequence(record.sequence);
   out.set_payload_bytes(record.payload_bytes);
+  out.set_number(record.number);
   return out.SerializeAsString();
 }
 
@@ -416,7 +509,67 @@ Result<TailRecord> decode_tail_record(std::string_view bytes) {
   CAIRN_RETURN_IF_ERROR(from_bytes(in.chain_key(), "chain key", record.chain_key));
   record.sequence = in.sequence();
   record.payload_bytes = in.payload_bytes();
+  record.number = in.number();
   return record;
+}
+
+// -- what the store knows of itself --
+
+namespace {
+
+// Every counter in the order on disk. Append only.
+template <class Counters, class Visit>
+void visit_counters(Counters& counters, Visit visit) {
+  visit(counters.turns);
+  visit(counters.tokens_from_memory);
+  visit(counters.tokens_from_disk);
+  visit(counters.tokens_replayed);
+  visit(counters.tokens_prefilled);
+  visit(counters.tokens_generated);
+  visit(counters.bytes_committed);
+  visit(counters.bytes_written);
+  visit(counters.blocks_written);
+  visit(counters.blocks_shared);
+  visit(counters.blocks_evicted);
+  visit(counters.tails_evicted);
+  visit(counters.blocks_corrupt);
+  visit(counters.tails_corrupt);
+  visit(counters.commits_without_state);
+  for (auto& count : counters.misses) visit(count);
+}
+
+}  // namespace
+
+std::string encode(const StoreCounters& counters) {
+  pb::CounterRecord out;
+  visit_counters(counters, [&](std::int64_t count) { out.add_values(count); });
+  return out.SerializeAsString();
+}
+
+Result<StoreCounters> decode_store_counters(std::string_view bytes) {
+  pb::CounterRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "counters", in));
+  StoreCounters counters;
+  int i = 0;
+  visit_counters(counters, [&](std::int64_t& count) {
+    if (i < in.values_size()) count = in.values(i);
+    ++i;
+  });
+  return counters;
+}
+
+std::string encode(const Incident& incident) {
+  pb::IncidentRecord out;
+  out.set_time_ms(incident.time_ms);
+  out.set_commits_lost(incident.commits_lost);
+  out.set_detail(incident.detail);
+  return out.SerializeAsString();
+}
+
+Result<Incident> decode_incident(std::string_view bytes) {
+  pb::IncidentRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "incident", in));
+  return Incident{in.time_ms(), in.commits_lost(), in.detail()};
 }
 
 }  // namespace cairn::session

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -14,13 +16,14 @@
 #include "cairn/sampling.h"
 #include "cairn/session.h"
 #include "cairn/status.h"
+#include "cairn/store.h"
 #include "session/block_key.h"
 #include "session/session_id.h"
 
 namespace cairn::session {
 
-inline constexpr std::uint32_t kFormatVersion = 1;  // what this build writes
-inline constexpr std::uint32_t kReaderVersion = 1;  // the least that can read what it writes
+inline constexpr std::uint32_t kFormatVersion = 2;  // what this build writes
+inline constexpr std::uint32_t kReaderVersion = 2;  // the least that can read what it writes
 
 struct StoreHeader {
   std::array<std::uint8_t, 16> store_id{};
@@ -50,6 +53,18 @@ struct SessionRecord {
   std::int64_t head_tokens = 0;
   std::uint32_t kv_namespace = 0;  // number given by SessionStore::open_namespace
   bool turn_open = false;
+  // A fork begins with the events 1 .. origin_sequence of `origin`, and its own go on from there.
+  std::optional<SessionId> origin = {};
+  std::uint64_t origin_sequence = 0;
+  std::map<std::string, std::string> labels = {};
+  BlockKey chain_key{};              // of the newest block of the head that was stored
+  std::uint32_t stored_blocks = 0;   // blocks up to it; 0 = none, chain_key means nothing
+  std::uint64_t open_turn = 0;       // sequence of the open turn's start; 0 = no turn is open
+  std::uint64_t n_turns = 0;         // begun on the path to the head
+  std::int64_t appended_tokens = 0;  // estimate of what was appended since head_tokens was counted
+  bool removed = false;              // gone for its owner; kept for the text that forks share
+  float prefill_us_per_token = 0;    // measured, smoothed; 0 = not yet
+  std::uint32_t n_branches = 0;      // ends of rewound branches in its log
 };
 
 struct MessageAppended {
@@ -79,11 +94,32 @@ struct TurnEnded {
   std::string status_message;
 };
 
+// A named place, and how far its state was stored (as in SessionRecord).
+struct MarkSet {
+  std::string name;
+  BlockKey chain_key{};
+  std::uint32_t stored_blocks = 0;
+  std::int64_t n_tokens = 0;
+};
+
+// A rewind: the event's parent is where the head went. The rest describes the branch that it left.
+struct HeadMoved {
+  std::uint64_t from = 0;
+  BlockKey chain_key{};
+  std::uint32_t stored_blocks = 0;
+  std::int64_t n_tokens = 0;
+};
+
+// From here on the session is another model's.
+struct ModelChanged {
+  std::string model_fingerprint;
+};
+
 // An event of a kind that this build does not know and whose writer said that it may be skipped.
 struct UnknownEvent {};
 
-using EventBody =
-    std::variant<UnknownEvent, MessageAppended, TurnStarted, TokensGenerated, TurnEnded>;
+using EventBody = std::variant<UnknownEvent, MessageAppended, TurnStarted, TokensGenerated,
+                               TurnEnded, MarkSet, HeadMoved, ModelChanged>;
 
 // An entry of a session's log. Sequences of a session are 1, 2, 3, ... in the order of writing;
 // `parent` is the event that this one follows (0 = none), which makes the log a tree.
@@ -125,8 +161,18 @@ struct TailRecord {
   BlockKey chain_key{};        // of the last whole block before it
   std::uint64_t sequence = 0;  // the event the session stood at
   std::uint64_t payload_bytes = 0;
+  std::uint64_t number = 0;  // the key in the tails family; 0 = under the index's key (format 1)
 
   bool operator==(const TailRecord&) const = default;
+};
+
+// What an open found and reported.
+struct Incident {
+  std::int64_t time_ms = 0;
+  std::int64_t commits_lost = 0;
+  std::string detail;
+
+  bool operator==(const Incident&) const = default;
 };
 
 // SHA-256 of the ids, 4 bytes little-endian each: TurnStarted::prompt_digest.
@@ -144,6 +190,8 @@ Result<std::string> encode(const LogEvent& event);
 std::string encode(const BlockRecord& record);
 std::string encode(const BlockDescriptor& descriptor);
 std::string encode(const TailRecord& record);
+std::string encode(const StoreCounters& counters);
+std::string encode(const Incident& incident);
 
 Result<StoreHeader> decode_store_header(std::string_view bytes);
 Result<SessionId> decode_session_name(std::string_view bytes);
@@ -153,6 +201,9 @@ Result<LogEvent> decode_event(std::string_view bytes);
 Result<BlockRecord> decode_block_record(std::string_view bytes);
 Result<BlockDescriptor> decode_block_descriptor(std::string_view bytes);
 Result<TailRecord> decode_tail_record(std::string_view bytes);
+// Counters that the bytes lack are 0.
+Result<StoreCounters> decode_store_counters(std::string_view bytes);
+Result<Incident> decode_incident(std::string_view bytes);
 
 }  // namespace cairn::session
 

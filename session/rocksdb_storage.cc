@@ -279,6 +279,22 @@ class RocksdbStorage final : public Storage {
     });
   }
 
+  Status view(Family family, std::span<const std::string> keys,
+              const KeyVisitor& visit) override {
+    return guarded("read", [&]() -> Status {
+      rocksdb::PinnableSlice value;
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        value.Reset();
+        const rocksdb::Status status = database_.db->Get(
+            read_options(family), database_.handle(family), slice_of(keys[i]), &value);
+        if (!status.ok() && !status.IsNotFound()) return read_error(status);
+        const bool go_on = visit(i, status.ok() ? std::optional(view_of(value)) : std::nullopt);
+        if (!go_on) return {};
+      }
+      return {};
+    });
+  }
+
   Status scan(Family family, std::string_view prefix, std::string_view first,
               const Visitor& visit) override {
     return guarded("scan", [&]() -> Status {
@@ -310,6 +326,18 @@ class RocksdbStorage final : public Storage {
       return latched(database_.db->Write(options, &package_batch), "write");
     });
   }
+
+  Status reclaim(Family family, std::string_view first, std::string_view last) override {
+    return guarded("reclaim", [&]() -> Status {
+      CAIRN_RETURN_IF_ERROR(latch_->first());
+      const rocksdb::Slice begin = slice_of(first), end = slice_of(last);
+      return latched(database_.db->CompactRange(rocksdb::CompactRangeOptions(),
+                                                database_.handle(family), &begin, &end),
+                     "reclaim");
+    });
+  }
+
+  std::int64_t bytes_written() const override { return 0; }
 
   Status flush() override {
     return guarded("flush", [&]() -> Status {

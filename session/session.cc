@@ -14,7 +14,8 @@ Result<Session> Session::create(const Model& model, const Store& store, const st
   return Session(std::move(state));
 }
 
-Result<Session> Session::open(const Model& model, const Store& store, const std::string& name) {
+Result<Session> Session::open(const Model& model, const Store& store, const std::string& name,
+                              const OpenOptions& /*options*/) {
   CAIRN_ASSIGN_OR_RETURN(auto state,
                          session::SessionState::open(model.state(), store.state(), name));
   return Session(std::move(state));

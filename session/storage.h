@@ -41,6 +41,7 @@ class WriteBatch {
   struct Change {
     Family family;
     bool remove;
+    bool bulk;
     std::string key;
     std::string head;                 // the value is head followed by body
     std::span<const std::byte> body;  // borrowed until the batch is written
@@ -48,11 +49,19 @@ class WriteBatch {
 
   void put(Family family, std::string key, std::string head, std::span<const std::byte> body = {}) {
     n_bytes_ += static_cast<std::int64_t>(key.size() + head.size() + body.size());
-    changes_.push_back({family, false, std::move(key), std::move(head), body});
+    changes_.push_back({family, false, false, std::move(key), std::move(head), body});
+  }
+  // Like put, for large values under keys that are above every key their family ever had. The
+  // storage may write them past its log: they are then there, durable, before the rest of the batch
+  // is, and may stay without it after a failure. So nothing may depend on them but what the rest
+  // of the batch says.
+  void put_bulk(Family family, std::string key, std::string head, std::span<const std::byte> body) {
+    n_bytes_ += static_cast<std::int64_t>(key.size() + head.size() + body.size());
+    changes_.push_back({family, false, true, std::move(key), std::move(head), body});
   }
   void remove(Family family, std::string key) {
     n_bytes_ += static_cast<std::int64_t>(key.size());
-    changes_.push_back({family, true, std::move(key), {}, {}});
+    changes_.push_back({family, true, false, std::move(key), {}, {}});
   }
 
   bool empty() const { return changes_.empty(); }
@@ -80,6 +89,12 @@ class Storage {
   virtual Result<std::vector<std::optional<std::string>>> multi_get(
       Family family, std::span<const std::string> keys) = 0;
 
+  // Looks at the pair of each key in the order of `keys`, without copying values; `visit` gets the
+  // position in `keys`, and nothing where there is no such key. False ends the reading.
+  using KeyVisitor = std::function<bool(std::size_t i, std::optional<std::string_view> value)>;
+  virtual Status view(Family family, std::span<const std::string> keys,
+                      const KeyVisitor& visit) = 0;
+
   // Visits the keys that begin with `prefix` and are not below `first`, ascending, as of one
   // instant.
   virtual Status scan(Family family, std::string_view prefix, std::string_view first,
@@ -93,6 +108,13 @@ class Storage {
 
   // Moves everything written into tables, all families at one instant. Fails like write.
   virtual Status flush() = 0;
+
+  // Gives the disk space of removed keys between `first` and `last` (inclusive) back by rewriting
+  // what lives between them; keys outside are not touched. May take seconds; other calls go on.
+  virtual Status reclaim(Family family, std::string_view first, std::string_view last) = 0;
+
+  // Written by this storage since it was opened: log, tables and what rewriting them took.
+  virtual std::int64_t bytes_written() const = 0;
 };
 
 }  // namespace cairn::session

@@ -1,4 +1,4 @@
-// Implements cairn::Store of cairn/session.h.
+// Implements cairn::Store of cairn/store.h.
 #include "session/store_state.h"
 
 namespace cairn {
@@ -14,6 +14,8 @@ SessionInfo session_info(const SessionRecord& record) {
   info.n_events = static_cast<std::int64_t>(record.n_events);
   info.n_tokens = record.head_tokens;
   info.turn_open = record.turn_open;
+  if (record.origin) info.forked_from = record.origin->to_hex();
+  info.labels = record.labels;
   return info;
 }
 
@@ -38,10 +40,12 @@ Result<std::vector<SessionInfo>> Store::list() const {
 
 Result<StoreStats> Store::stats() const {
   CAIRN_ASSIGN_OR_RETURN(const session::SessionStoreStats stats, state_->store().stats());
-  return StoreStats{.bytes_on_disk = stats.bytes_on_disk,
-                    .n_sessions = stats.n_sessions,
-                    .n_blocks = stats.n_blocks,
-                    .n_tails = stats.n_tails};
+  StoreStats out;
+  out.bytes_on_disk = stats.bytes_on_disk;
+  out.n_sessions = stats.n_sessions;
+  out.n_blocks = stats.n_blocks;
+  out.n_tails = stats.n_tails;
+  return out;
 }
 
 Status Store::remove(const std::string& name) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "cairn/session.h"
+#include "cairn/store.h"
 #include "session/session_store.h"
 
 namespace cairn::session {

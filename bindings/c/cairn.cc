@@ -147,7 +147,9 @@ Result<cairn::ModelOptions> model_options(const cairn_model_options* given) {
 Result<cairn::StoreOptions> store_options(const cairn_store_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_store_options read, read_options(given, "options"));
   CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
-  return cairn::StoreOptions{.create_if_missing = read.must_exist == 0};
+  cairn::StoreOptions out;
+  out.create_if_missing = read.must_exist == 0;
+  return out;
 }
 
 Result<cairn::SessionOptions> session_options(const cairn_session_options* given) {

@@ -1,4 +1,4 @@
-// Store, Session, Turn, Event: durable agent sessions.
+// Session, Turn, Event: durable agent sessions. Their store is in cairn/store.h.
 //
 // A host appends messages to a session (which only touches the log), starts a turn, and pulls
 // events until the turn ends. Everything acknowledged is in the store: a process that dies at any
@@ -20,54 +20,14 @@
 #include "cairn/message.h"
 #include "cairn/sampling.h"
 #include "cairn/status.h"
+#include "cairn/store.h"
 
 namespace cairn {
 
 namespace session {
-class StoreState;
 class SessionState;
 class TurnState;
 }  // namespace session
-
-struct StoreOptions {
-  bool create_if_missing = true;
-};
-
-struct SessionInfo {
-  std::string id;    // 32 hex digits
-  std::string name;  // unique in the store
-  std::string model_fingerprint;
-  std::int64_t created_ms = 0, used_ms = 0;  // Unix time
-  std::int64_t n_events = 0;                 // entries of the log
-  std::int64_t n_tokens = 0;                 // tokens of the head, as of the last commit
-  bool turn_open = false;                    // the last turn was interrupted
-};
-
-struct StoreStats {
-  std::int64_t bytes_on_disk = 0;  // allocated blocks of every file of the store
-  std::int64_t n_sessions = 0, n_blocks = 0, n_tails = 0;
-};
-
-// One directory, one owner process.
-class Store {
- public:
-  // Fails with kBusy (message has the owner's pid), kCorrupt, kUnsupported (made by a newer
-  // version), kNotFound (missing and not to be created), kIoError.
-  static Result<Store> open(const Runtime& runtime, const std::string& directory,
-                            const StoreOptions& options = {});
-
-  // Works without a model. Newest use first.
-  Result<std::vector<SessionInfo>> list() const;
-  Result<StoreStats> stats() const;
-  // Removes a session's log and tail. Fails with kNotFound, kBusy while it is open.
-  Status remove(const std::string& name);
-
-  const std::shared_ptr<session::StoreState>& state() const { return state_; }
-
- private:
-  explicit Store(std::shared_ptr<session::StoreState> state) : state_(std::move(state)) {}
-  std::shared_ptr<session::StoreState> state_;
-};
 
 // What a restore may do where the exact state is not stored (spec/architecture.md section 12).
 enum class RestorePolicy : std::int32_t {
@@ -75,19 +35,37 @@ enum class RestorePolicy : std::int32_t {
   kBounded = 1,  // SWA bounded replay of one window: faster, approximate, said so in the report
 };
 
+// When what a session writes is safe. Everything written survives the death of the process; this is
+// about the death of the machine.
+enum class SessionDurability : std::int32_t {
+  kGrouped = 0,   // appends, turn starts and turn ends are synced; tokens in between as time allows
+  kSynced = 1,    // tokens too: they are delivered after the sync of their group (50 ms)
+  kBuffered = 2,  // nothing waits for the disk: the last seconds may be lost, never the order
+};
+
 struct SessionOptions {
   RestorePolicy restore = RestorePolicy::kExact;
   bool thinking = false;     // prompt mode: thinking or chat
   std::int32_t effort = 75;  // 1..100, thinking mode only
+  SessionDurability durability = SessionDurability::kGrouped;
+  // Sessions with different salts share no blocks, in memory or on disk. Any bytes, at most 1024.
+  std::string salt = {};
 };
 
-enum class MissCause : std::int32_t {
-  kNone = 0,               // everything known was reused
-  kNewTokens = 1,          // the rest of the prompt was never computed
-  kPromptChanged = 2,      // the prompt differs from the stored one before its end
-  kNotStored = 3,          // a prefix was computed once but is not in the store
-  kCorrupt = 4,            // a stored block or tail failed its check and was dropped
-  kReplayNeeded = 5,       // tokens were restored, their window state had to be recomputed
+struct OpenOptions {
+  // Go on with another model than the session was made with: what was said before is read as text
+  // from then on, and the stored state is of no use. Otherwise that is kModelMismatch.
+  bool allow_other_model = false;
+};
+
+// A place in a session's log to come back to.
+struct Mark {
+  std::uint64_t event = 0;  // names the place
+  std::string name;         // as given to Session::mark; empty for the end of a rewound branch
+  std::int64_t time_ms = 0;
+  std::int64_t n_tokens = 0;  // of the head there, as far as computed
+  bool has_state = false;     // its exact state is stored: going there needs no replay
+  bool rewound = false;       // the end of a branch that a rewind left
 };
 
 // Where the state for a turn's prompt came from. Token counts add up:
@@ -104,6 +82,7 @@ struct ReuseReport {
   MissCause cause = MissCause::kNone;
   std::int64_t first_difference = -1;  // token index where prompt and stored tokens part; -1 = none
   std::string detail;                  // one sentence for a person
+  std::int64_t bytes_read = 0;         // of blocks and tails, from disk
   double restore_ms = 0;
 };
 
@@ -177,10 +156,13 @@ class Turn {
 class Session {
  public:
   // `name` is the host's handle on the session: 1..200 bytes of UTF-8.
-  // create: kAlreadyExists. open: kNotFound, kModelMismatch, kBusy if open elsewhere in the process.
+  // create: kAlreadyExists. open: kNotFound, kModelMismatch, kBusy if open elsewhere in the
+  // process.
   static Result<Session> create(const Model& model, const Store& store, const std::string& name,
                                 const SessionOptions& options = {});
-  static Result<Session> open(const Model& model, const Store& store, const std::string& name);
+  // Opening reads the session's record, not its history.
+  static Result<Session> open(const Model& model, const Store& store, const std::string& name,
+                              const OpenOptions& options = {});
 
   // Appends a message to the log; does not run the model. Synced to disk when it returns. An
   // interrupted turn is closed by it and keeps what it said. kBusy while a turn runs, kContextFull
@@ -195,6 +177,20 @@ class Session {
   // Continues the turn that a crash or a cancel interrupted, with its own options: re-delivers the
   // events of what is in the log (marked `replayed`), then goes on. kNotFound if there is none.
   Result<Turn> resume_turn();
+
+  // --- The tree. All O(1) in the log's length; kBusy while a turn runs.
+
+  // Names the present place. Returns the event that stands for it. `keep_state`: the exact state is
+  // kept too, as far as it is stored (one tail on disk until the mark is collected).
+  Result<std::uint64_t> mark(const std::string& name = "", bool keep_state = false);
+  // Marks and ends of rewound branches, oldest first. Reads the log.
+  Result<std::vector<Mark>> marks() const;
+  // Goes back to a mark, or to any other event of the session: what came after it stays in the log
+  // as a branch until it is collected, and is not part of the conversation. kNotFound.
+  Status rewind(std::uint64_t event);
+  // A new session that begins as this one is at `event` (0 = now). It shares text and blocks with
+  // this one, which may be removed without harm. kNotFound, kAlreadyExists.
+  Result<Session> fork(const std::string& name, std::uint64_t event = 0) const;
 
   // The conversation so far, open turn excluded.
   Result<std::vector<Message>> messages() const;

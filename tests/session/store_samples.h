@@ -102,6 +102,14 @@ class ProbedStorage final : public session::Storage {
       session::Family family, std::span<const std::string> keys) override {
     return inner_->multi_get(family, keys);
   }
+  Status view(session::Family family, std::span<const std::string> keys,
+              const KeyVisitor& visit) override {
+    return inner_->view(family, keys, visit);
+  }
+  Status reclaim(session::Family family, std::string_view first, std::string_view last) override {
+    return inner_->reclaim(family, first, last);
+  }
+  std::int64_t bytes_written() const override { return inner_->bytes_written(); }
   Status scan(session::Family family, std::string_view prefix, std::string_view first,
               const Visitor& visit) override {
     return inner_->scan(family, prefix, first, visit);
