@@ -11,6 +11,7 @@
 #include "engine/sha256.h"
 #include "session/sealed_value.h"
 #include "session/storage_key.h"
+#include "session/stored_records.h"
 
 namespace cairn::session {
 namespace {
@@ -23,11 +24,6 @@ constexpr std::size_t kLookupKeys = 128;
 Status about(const BlockKey& key, const Status& status) {
   return {status.code(), "block " + engine::hex(key) + ": " + std::string(status.message()),
           std::string(status.hint())};
-}
-
-Result<BlockRecord> decode_index_entry(const std::string& key, std::string_view value) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kBlockIndex, key, value));
-  return decode_block_record(content);
 }
 
 // Whether the stored descriptor is the one that the index and the caller expect.
@@ -133,7 +129,7 @@ Status BlockStore::claim_missing(std::span<const NewBlock> blocks, Claim& claim)
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const NewBlock* const block = claim.blocks_[i];
-    if (entries[i] && decode_index_entry(keys[i], *entries[i]).ok()) {
+    if (entries[i] && decode_block_entry(keys[i], *entries[i]).ok()) {
       claimed_.erase(block->key);
     } else {
       missing.push_back(block);
@@ -190,7 +186,7 @@ Status BlockStore::drop(const BlockKey& key) {
 Result<BlockRecord> BlockStore::find(const BlockKey& key) {
   const std::string index_key = block_index_key(key);
   CAIRN_ASSIGN_OR_RETURN(const std::string entry, storage_.get(Family::kBlockIndex, index_key));
-  return decode_index_entry(index_key, entry);
+  return decode_block_entry(index_key, entry);
 }
 
 Result<bool> BlockStore::has(const BlockKey& key) {
@@ -209,7 +205,7 @@ Result<std::size_t> BlockStore::stored_prefix(std::span<const BlockKey> chain) {
     }
     CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.multi_get(Family::kBlockIndex, keys));
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (!entries[i] || !decode_index_entry(keys[i], *entries[i]).ok()) return from + i;
+      if (!entries[i] || !decode_block_entry(keys[i], *entries[i]).ok()) return from + i;
     }
   }
   return chain.size();

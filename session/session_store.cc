@@ -12,6 +12,7 @@
 #include "session/rocksdb_storage.h"
 #include "session/sealed_value.h"
 #include "session/storage_key.h"
+#include "session/stored_records.h"
 
 namespace cairn::session {
 namespace {
@@ -19,18 +20,6 @@ namespace {
 std::int64_t now_ms() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
-
-Status with_subject(const std::string& subject, const Status& status) {
-  if (status.ok()) return status;
-  return {status.code(), subject + ": " + std::string(status.message()),
-          std::string(status.hint())};
-}
-
-std::string subject_of(const SessionId& id) { return "session " + id.to_hex(); }
-
-Status no_session(const std::string& which) {
-  return {StatusCode::kNotFound, "session " + which + ": there is none in this store"};
 }
 
 Status check_name(std::string_view name) {
@@ -48,28 +37,11 @@ Status check_name(std::string_view name) {
   return {};
 }
 
-Result<std::string> get_record(Storage& storage, Family family, const std::string& key) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string value, storage.get(family, key));
-  return unseal_record(family, key, value);
-}
-
 Status put_record(Family family, const std::string& key, std::string_view content,
                   WriteBatch& batch) {
   CAIRN_ASSIGN_OR_RETURN(std::string value, seal_record(family, key, content));
   batch.put(family, key, std::move(value));
   return {};
-}
-
-Result<SessionRecord> decode_session(std::string_view key, std::string_view value) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kSessions, key, value));
-  return decode_session_record(content);
-}
-
-Result<LogEvent> decode_log_entry(std::string_view key, std::string_view value) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kEvents, key, value));
-  CAIRN_ASSIGN_OR_RETURN(LogEvent event, decode_event(content));
-  if (parse_event_sequence(key) != event.sequence) return corrupt("stored event: wrong sequence");
-  return event;
 }
 
 // Adds the removal of every key that begins with `prefix`.
@@ -186,39 +158,14 @@ Result<SessionRecord> SessionStore::create_session(const NewSession& session) {
 }
 
 Result<SessionRecord> SessionStore::load_session(const SessionId& id) {
-  const std::string key = session_key(id);
-  const Result<std::string> value = storage_->get(Family::kSessions, key);
-  if (value.status().code() == StatusCode::kNotFound) return no_session(id.to_hex());
-  if (!value.ok()) return with_subject(subject_of(id), value.status());
-  Result<SessionRecord> record = decode_session(key, *value);
-  if (!record.ok()) return with_subject(subject_of(id), record.status());
-  return record;
+  return session::load_session(*storage_, id);
 }
 
 Result<SessionRecord> SessionStore::find_by_name(std::string_view name) {
-  const Result<std::string> content = get_record(*storage_, Family::kMeta, name_key(name));
-  if (content.status().code() == StatusCode::kNotFound) return no_session(std::string(name));
-  if (!content.ok()) return with_subject("session " + std::string(name), content.status());
-  CAIRN_ASSIGN_OR_RETURN(const SessionId id, decode_session_name(*content));
-  return load_session(id);
+  return find_session(*storage_, name);
 }
 
-Result<std::vector<SessionRecord>> SessionStore::list() {
-  std::vector<SessionRecord> sessions;
-  Status status;
-  CAIRN_RETURN_IF_ERROR(
-      storage_->scan(Family::kSessions, "", "", [&](std::string_view key, std::string_view value) {
-        Result<SessionRecord> record = decode_session(key, value);
-        status = record.status();
-        if (record.ok()) sessions.push_back(std::move(*record));
-        return status.ok();
-      }));
-  CAIRN_RETURN_IF_ERROR(with_subject("session list", status));
-  std::ranges::sort(sessions, [](const SessionRecord& a, const SessionRecord& b) {
-    return a.used_ms != b.used_ms ? a.used_ms > b.used_ms : a.name < b.name;
-  });
-  return sessions;
-}
+Result<std::vector<SessionRecord>> SessionStore::list() { return list_sessions(*storage_); }
 
 Result<SessionLease> SessionStore::lease(const SessionId& id) {
   if (!open_sessions_->add(id)) {
@@ -253,14 +200,7 @@ Status SessionStore::remove_session(const SessionId& id) {
 
 Status SessionStore::visit_events(const SessionId& id, std::uint64_t first,
                                   const std::function<bool(LogEvent&&)>& visit) {
-  Status status;
-  CAIRN_RETURN_IF_ERROR(storage_->scan(Family::kEvents, session_key(id), event_key(id, first),
-                                       [&](std::string_view key, std::string_view value) {
-                                         Result<LogEvent> event = decode_log_entry(key, value);
-                                         status = event.status();
-                                         return event.ok() && visit(std::move(*event));
-                                       }));
-  return with_subject(subject_of(id), status);
+  return session::visit_events(*storage_, id, first, visit);
 }
 
 Result<std::vector<LogEvent>> SessionStore::read_events(const SessionId& id, std::uint64_t first) {
