@@ -279,8 +279,7 @@ class RocksdbStorage final : public Storage {
     });
   }
 
-  Status view(Family family, std::span<const std::string> keys,
-              const KeyVisitor& visit) override {
+  Status view(Family family, std::span<const std::string> keys, const KeyVisitor& visit) override {
     return guarded("read", [&]() -> Status {
       rocksdb::PinnableSlice value;
       for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -335,6 +334,13 @@ class RocksdbStorage final : public Storage {
                                                 database_.handle(family), &begin, &end),
                      "reclaim");
     });
+  }
+
+  std::int64_t table_bytes(Family family) const override {
+    std::uint64_t n_bytes = 0;
+    (void)database_.db->GetIntProperty(database_.handle(family),
+                                       rocksdb::DB::Properties::kTotalSstFilesSize, &n_bytes);
+    return static_cast<std::int64_t>(n_bytes);
   }
 
   std::int64_t bytes_written() const override { return 0; }

@@ -76,8 +76,9 @@ SessionStore::SessionStore(StoreDirectory directory, std::unique_ptr<Storage> st
       open_sessions_(std::make_shared<OpenSessions>()) {}
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path,
-                                                         bool create_if_missing) {
-  CAIRN_ASSIGN_OR_RETURN(StoreDirectory directory, StoreDirectory::open(path, create_if_missing));
+                                                         const StoreOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(StoreDirectory directory,
+                         StoreDirectory::open(path, options.create_if_missing));
   // FORMAT is written last: where it is, there must be a database.
   const bool is_new = directory.format_file() == FormatFile::kMissing;
   Result<std::unique_ptr<Storage>> storage =
@@ -87,11 +88,12 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path
                    "restore the directory from a copy, or name another one");
   }
   if (!storage.ok()) return storage.status();
-  return open_on(std::move(directory), std::move(*storage));
+  return open_on(std::move(directory), std::move(*storage), options);
 }
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
-                                                            std::unique_ptr<Storage> storage) {
+                                                            std::unique_ptr<Storage> storage,
+                                                            const StoreOptions& /*options*/) {
   std::unique_ptr<SessionStore> store(new SessionStore(std::move(directory), std::move(storage)));
   CAIRN_RETURN_IF_ERROR(with_subject("store " + store->directory_.path(), store->load_header()));
   CAIRN_RETURN_IF_ERROR(store->blocks_.load_namespaces());

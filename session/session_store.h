@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cairn/status.h"
+#include "cairn/store.h"
 #include "session/block_key.h"
 #include "session/block_store.h"
 #include "session/open_sessions.h"
@@ -108,10 +109,11 @@ class SessionStore {
   // Takes the directory for this process and opens its database. Fails like StoreDirectory::open,
   // kCorrupt besides.
   static Result<std::unique_ptr<SessionStore>> open(const std::string& path,
-                                                    bool create_if_missing = true);
+                                                    const StoreOptions& options = {});
   // The same on a storage of the caller's, which is the database of `directory`.
   static Result<std::unique_ptr<SessionStore>> open_on(StoreDirectory directory,
-                                                       std::unique_ptr<Storage> storage);
+                                                       std::unique_ptr<Storage> storage,
+                                                       const StoreOptions& options = {});
 
   const StoreHeader& header() const { return header_; }
 

@@ -113,6 +113,9 @@ class Storage {
   // what lives between them; keys outside are not touched. May take seconds; other calls go on.
   virtual Status reclaim(Family family, std::string_view first, std::string_view last) = 0;
 
+  // Allocated by the tables of a family, removed keys included that nothing reclaimed yet.
+  virtual std::int64_t table_bytes(Family family) const = 0;
+
   // Written by this storage since it was opened: log, tables and what rewriting them took.
   virtual std::int64_t bytes_written() const = 0;
 };

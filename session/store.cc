@@ -24,7 +24,7 @@ SessionInfo session_info(const SessionRecord& record) {
 Result<Store> Store::open(const Runtime& runtime, const std::string& directory,
                           const StoreOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<session::SessionStore> store,
-                         session::SessionStore::open(directory, options.create_if_missing));
+                         session::SessionStore::open(directory, options));
   return Store(std::make_shared<session::StoreState>(runtime.state(), std::move(store)));
 }
 

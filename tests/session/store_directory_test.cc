@@ -21,7 +21,7 @@ namespace {
 using test::TemporaryFolder;
 
 StatusCode open_code(const std::string& path, bool create = true) {
-  return SessionStore::open(path, create).status().code();
+  return SessionStore::open(path, {.create_if_missing = create}).status().code();
 }
 
 std::string format_text(int reader_version) {

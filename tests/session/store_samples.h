@@ -109,6 +109,9 @@ class ProbedStorage final : public session::Storage {
   Status reclaim(session::Family family, std::string_view first, std::string_view last) override {
     return inner_->reclaim(family, first, last);
   }
+  std::int64_t table_bytes(session::Family family) const override {
+    return inner_->table_bytes(family);
+  }
   std::int64_t bytes_written() const override { return inner_->bytes_written(); }
   Status scan(session::Family family, std::string_view prefix, std::string_view first,
               const Visitor& visit) override {
