@@ -98,7 +98,8 @@ Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, std::
   if (end > numbers.record.reserved_blocks) {
     NamespaceRecord record = numbers.record;
     record.reserved_blocks = end + kReservedAtOnce;
-    CAIRN_RETURN_IF_ERROR(write_namespace(record, Durability::kBuffered));
+    // Durable before the blocks, which go past the log.
+    CAIRN_RETURN_IF_ERROR(write_namespace(record, Durability::kSynced));
     numbers.record = std::move(record);
   }
   numbers.next = end;
@@ -162,9 +163,9 @@ Status BlockStore::add(std::uint32_t kv_namespace, const Claim& claim, WriteBatc
                                         .tokens = {block->tokens.begin(), block->tokens.end()},
                                         .payload_bytes = block->payload.size()};
     const std::string key = block_number_key(kv_namespace, number++);
-    batch.put(Family::kBlocks, key,
-              seal_payload(Family::kBlocks, key, encode(descriptor), block->payload),
-              block->payload);
+    batch.put_bulk(Family::kBlocks, key,
+                   seal_payload(Family::kBlocks, key, encode(descriptor), block->payload),
+                   block->payload);
   }
   return {};
 }

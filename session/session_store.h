@@ -116,6 +116,8 @@ class SessionStore {
                                                        const StoreOptions& options = {});
 
   const StoreHeader& header() const { return header_; }
+  // What this open found.
+  const StoreRecovery& recovery() const { return recovery_; }
 
   // -- sessions --
 
@@ -193,6 +195,7 @@ class SessionStore {
   std::unique_ptr<Storage> storage_;
   BlockStore blocks_;
   StoreHeader header_;
+  StoreRecovery recovery_;
   std::shared_ptr<OpenSessions> open_sessions_;
   std::atomic<std::int64_t> bytes_written_ = 0;
 

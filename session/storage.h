@@ -35,6 +35,10 @@ enum class Durability : std::int32_t {
   kSynced = 1,    // survives both, and so does everything written before it
 };
 
+// Bulk changes of a batch that are smaller in all go through the log: a table of their own would
+// cost more syncs than they have bytes.
+inline constexpr std::int64_t kBulkBytesMin = 256 << 10;
+
 // Changes that happen together or not at all. Confined to one thread.
 class WriteBatch {
  public:
@@ -56,7 +60,9 @@ class WriteBatch {
   // is, and may stay without it after a failure. So nothing may depend on them but what the rest
   // of the batch says.
   void put_bulk(Family family, std::string key, std::string head, std::span<const std::byte> body) {
-    n_bytes_ += static_cast<std::int64_t>(key.size() + head.size() + body.size());
+    const auto n_bytes = static_cast<std::int64_t>(key.size() + head.size() + body.size());
+    n_bytes_ += n_bytes;
+    bulk_bytes_ += n_bytes;
     changes_.push_back({family, false, true, std::move(key), std::move(head), body});
   }
   void remove(Family family, std::string key) {
@@ -65,12 +71,13 @@ class WriteBatch {
   }
 
   bool empty() const { return changes_.empty(); }
-  std::int64_t n_bytes() const { return n_bytes_; }  // of keys and values
+  std::int64_t n_bytes() const { return n_bytes_; }        // of keys and values
+  std::int64_t bulk_bytes() const { return bulk_bytes_; }  // of those, by put_bulk
   const std::vector<Change>& changes() const { return changes_; }
 
  private:
   std::vector<Change> changes_;
-  std::int64_t n_bytes_ = 0;
+  std::int64_t n_bytes_ = 0, bulk_bytes_ = 0;
 };
 
 // Safe from any thread. Every call may block on the disk. All fail with kIoError, kCorrupt (the

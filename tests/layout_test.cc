@@ -163,7 +163,7 @@ struct Package {
   std::string name, header, allowed_files;
 };
 const std::vector<Package> kPackages = {
-    {"RocksDB", "rocksdb/.*", "session/rocksdb_storage\\.cc"},
+    {"RocksDB", "rocksdb/.*", "session/rocksdb_[a-z]+\\.(cc|h)"},
     {"zstd", "zstd.*\\.h", "session/compression\\.cc"},
     {"Protobuf", "(google/protobuf/.*|.*\\.pb\\.h)", "session/records\\.cc"},
     {"xxHash", "xxh.*\\.h", "session/[a-z_]+\\.cc"},
