@@ -98,7 +98,7 @@ std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
 
 std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
                           const std::vector<float>& q, std::int64_t rows, const std::byte* window,
-                          const std::int32_t* window_slots, const std::byte* main,
+                          const std::int32_t* window_slots, const kernels::KvRows& main,
                           const std::int32_t* main_rows) {
   const ModelConfig& config = ctx.config;
   std::vector<float> o(q.size());
@@ -107,10 +107,10 @@ std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
                 .rows = rows,
                 .n_heads = config.n_heads,
                 .head_dim = config.head_dim,
-                .window = {window, ctx.arithmetic.window_format},
+                .window = {&window, ctx.arithmetic.window_format},
                 .window_slots = window_slots,
                 .n_window = config.window,
-                .main = {main, ctx.arithmetic.main_format},
+                .main = main,
                 .main_rows = main_rows,
                 .n_main = ctx.plan.ratio > 0 ? config.index_top_k : 0,
                 .sink = w.sink.data,
@@ -152,7 +152,7 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, co
   if (ctx.plan.mode == LayerMode::kFull) {
     const std::int64_t from = std::max(first, rows.global_from);
     if (from < end) {
-      append_global(ctx, w, normed_at(from), end - from, cache.source(layer));
+      append_global(ctx, w, normed_at(from), end - from, cache.source(layer), cache);
     }
   }
   const std::int64_t window_from = std::max(first, rows.window_from);
@@ -172,12 +172,13 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, co
   std::int32_t* top_k = a.top_k.data() + row * config.index_top_k;
   const GlobalKv* kv = ctx.plan.ratio > 0 ? &cache.source(ctx.plan.kv_source) : nullptr;
   if (ctx.plan.mode == LayerMode::kFull || ctx.plan.mode == LayerMode::kReindex) {
-    run_indexer(ctx, w.indexer, qr, x.x(), positions, *kv, top_k, a.kept_blocks.data() + row);
+    run_indexer(ctx, w.indexer, qr, x.x(), positions, cache.index_rows(*kv), top_k,
+                a.kept_blocks.data() + row);
   }
 
   const std::vector<std::int32_t> slots = window_slots(window, config.window, from, n_queries);
   std::vector<float> o = attend(ctx, w, q, n_queries, window.rows, slots.data(),
-                                kv ? kv->main.data() : nullptr, top_k);
+                                kv ? cache.main_rows(*kv) : kernels::KvRows{}, top_k);
   attention_output(ctx, w, o, positions, a.sublayer_out.data() + row * config.dim);
 }
 

@@ -31,7 +31,7 @@ std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
 // [rows, index_top_k], entries of `main`; not read in layers that have the window only.
 std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
                           const std::vector<float>& q, std::int64_t rows, const std::byte* window,
-                          const std::int32_t* window_slots, const std::byte* main,
+                          const std::int32_t* window_slots, const kernels::KvRows& main,
                           const std::int32_t* main_rows);
 
 // Section 7.6: attention output [rows, n_heads, head_dim] (rotated back in place) -> y [rows, dim].

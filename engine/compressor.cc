@@ -19,16 +19,6 @@ void rotate_entries(const LayerContext& ctx, std::vector<float>& x, std::int64_t
   rotate_rows(ctx, x, 1, dim, positions);
 }
 
-void append_rows(kernels::RowFormat format, const std::vector<float>& x, std::int64_t dim,
-                 std::vector<std::byte>& rows) {
-  const std::size_t bytes = usize(kernels::row_bytes(format, dim)), old = rows.size();
-  const std::size_t n = x.size() / usize(dim);
-  rows.resize(old + n * bytes);
-  for (std::size_t i = 0; i < n; ++i) {
-    kernels::encode_row(format, x.data() + i * usize(dim), dim, rows.data() + old + i * bytes);
-  }
-}
-
 // Latents of the groups that the new rows complete, carrying the rest over.
 std::vector<float> pool_groups(const LayerContext& ctx, const CompressorWeights& w, const float* x,
                                std::int64_t rows, GlobalKv& kv) {
@@ -93,14 +83,19 @@ std::vector<float> index_keys(const LayerContext& ctx, const IndexerWeights& w,
 }
 
 void append_global(const LayerContext& ctx, const AttentionWeights& w, const float* x,
-                   std::int64_t rows, GlobalKv& kv) {
+                   std::int64_t rows, GlobalKv& kv, KvCache& cache) {
+  const std::int64_t dim = ctx.config.head_dim, index_dim = ctx.config.index_head_dim;
   const std::vector<float> latents = kv.ratio == 1 ? latents_of_rows(ctx, w.compressor, x, rows)
                                                    : pool_groups(ctx, w.compressor, x, rows, kv);
-  append_rows(ctx.arithmetic.index_format, index_keys(ctx, w.indexer, latents, kv.n_entries),
-              ctx.config.index_head_dim, kv.index);
-  append_rows(ctx.arithmetic.main_format, main_kv(ctx, latents, kv.n_entries), ctx.config.head_dim,
-              kv.main);
-  kv.n_entries += static_cast<std::int64_t>(latents.size()) / ctx.config.head_dim;
+  const std::vector<float> main = main_kv(ctx, latents, kv.n_entries);
+  const std::vector<float> keys = index_keys(ctx, w.indexer, latents, kv.n_entries);
+  const std::int64_t n = static_cast<std::int64_t>(latents.size()) / dim;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const KvCache::NewEntry entry = cache.append_entry(kv);
+    kernels::encode_row(ctx.arithmetic.main_format, main.data() + i * dim, dim, entry.main);
+    kernels::encode_row(ctx.arithmetic.index_format, keys.data() + i * index_dim, index_dim,
+                        entry.index);
+  }
 }
 
 }  // namespace cairn::engine

@@ -29,10 +29,10 @@ std::vector<float> main_kv(const LayerContext& ctx, const std::vector<float>& la
 std::vector<float> index_keys(const LayerContext& ctx, const IndexerWeights& w,
                               const std::vector<float>& latents, std::int64_t first);
 
-// Appends the entries of the groups that the next rows complete and keeps the unfinished group.
-// x: [rows, dim], the rows after those `kv` has seen.
+// Appends the entries of the groups that the next rows complete to `kv`, a source layer of `cache`,
+// and keeps the unfinished group. x: [rows, dim], the rows after those `kv` has seen.
 void append_global(const LayerContext& ctx, const AttentionWeights& w, const float* x,
-                   std::int64_t rows, GlobalKv& kv);
+                   std::int64_t rows, GlobalKv& kv, KvCache& cache);
 
 }  // namespace cairn::engine
 

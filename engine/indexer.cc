@@ -55,13 +55,13 @@ void scale_head_weights(const LayerContext& ctx, std::vector<float>& weights) {
 }
 
 std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
-                                const GlobalKv& kv, std::int64_t n_visible) {
+                                const kernels::KvRows& keys, std::int64_t n_visible) {
   std::vector<float> scores(usize(n_visible));
   ctx.k.index_scores(ctx.run, {.q = q,
                                .w = w,
                                .n_heads = ctx.config.index_n_heads,
                                .dim = ctx.config.index_head_dim,
-                               .keys = {kv.index.data(), ctx.arithmetic.index_format},
+                               .keys = keys,
                                .n_visible = n_visible,
                                .scores = scores.data(),
                                .round_bf16 = ctx.arithmetic.round_bf16});
@@ -99,8 +99,9 @@ void select_entries(const LayerContext& ctx, const std::vector<float>& scores, s
 }
 
 void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
-                 const float* x, const std::vector<std::int64_t>& positions, const GlobalKv& kv,
-                 std::int32_t* top_k, std::vector<std::uint8_t>* kept_blocks) {
+                 const float* x, const std::vector<std::int64_t>& positions,
+                 const kernels::KvRows& keys, std::int32_t* top_k,
+                 std::vector<std::uint8_t>* kept_blocks) {
   const ModelConfig& config = ctx.config;
   const std::int64_t rows = qr.rows(), k = config.index_top_k;
   const std::int64_t query_size = std::int64_t{config.index_n_heads} * config.index_head_dim;
@@ -121,7 +122,7 @@ void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearI
       continue;
     }
     std::vector<float> scores = index_scores(ctx, q.data() + row * query_size,
-                                             weights.data() + row * config.index_n_heads, kv, n);
+                                             weights.data() + row * config.index_n_heads, keys, n);
     if (ctx.plan.writes_candidates) kept = candidate_pool(ctx, scores);
     if (ctx.plan.uses_candidates) restrict_to_pool(ctx, kept, scores);
     select_entries(ctx, scores, list);

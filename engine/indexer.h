@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/kv_cache.h"
 #include "engine/layer_context.h"
 #include "engine/linear.h"
 #include "engine/weights.h"
@@ -30,7 +29,7 @@ inline std::int64_t visible_entries(std::int64_t position, int ratio) {
 
 // Scores of the first n_visible entries for one query: q [heads, dim], w [heads].
 std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
-                                const GlobalKv& kv, std::int64_t n_visible);
+                                const kernels::KvRows& keys, std::int64_t n_visible);
 
 // Blocks of the candidate pool from the scores of all visible entries; empty if it restricts
 // nothing.
@@ -44,8 +43,9 @@ void select_entries(const LayerContext& ctx, const std::vector<float>& scores, s
 // All of it for the queries of `rows` rows: writes top_k [rows, index_top_k] and, at the candidate
 // source, kept_blocks[i]; reads kept_blocks[i] where the layer searches the pool.
 void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
-                 const float* x, const std::vector<std::int64_t>& positions, const GlobalKv& kv,
-                 std::int32_t* top_k, std::vector<std::uint8_t>* kept_blocks);
+                 const float* x, const std::vector<std::int64_t>& positions,
+                 const kernels::KvRows& keys, std::int32_t* top_k,
+                 std::vector<std::uint8_t>* kept_blocks);
 
 }  // namespace cairn::engine
 

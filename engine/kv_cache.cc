@@ -36,11 +36,15 @@ class ByteReader {
   std::span<const std::byte> in_;
 };
 
+std::int64_t entries_per_page(const GlobalKv& source) { return kBlockTokens / source.ratio; }
+
 }  // namespace
 
 KvCache::KvCache(const ModelConfig& config, const Arithmetic& arithmetic)
     : window_(config.window),
       head_dim_(config.head_dim),
+      main_format_(arithmetic.main_format),
+      index_format_(arithmetic.index_format),
       window_row_bytes_(kernels::row_bytes(arithmetic.window_format, config.head_dim)),
       main_row_bytes_(kernels::row_bytes(arithmetic.main_format, config.head_dim)),
       index_row_bytes_(kernels::row_bytes(arithmetic.index_format, config.index_head_dim)),
@@ -54,7 +58,9 @@ KvCache::KvCache(const ModelConfig& config, const Arithmetic& arithmetic)
       source.carry_values.resize(usize(std::int64_t{source.ratio} * head_dim_));
       source.carry_gates.resize(source.carry_values.size());
     }
-    block_bytes_ += kBlockTokens / source.ratio * (main_row_bytes_ + index_row_bytes_);
+    source.main_offset = block_bytes_;
+    source.index_offset = source.main_offset + entries_per_page(source) * main_row_bytes_;
+    block_bytes_ = source.index_offset + entries_per_page(source) * index_row_bytes_;
     sources_.push_back(std::move(source));
   }
 }
@@ -75,43 +81,67 @@ void KvCache::write_window(int layer, std::int64_t first, std::int64_t n, const 
   }
 }
 
-void KvCache::export_block(std::int64_t block, std::span<std::byte> out) const {
-  std::byte* at = out.data();
-  const auto copy = [&](const std::vector<std::byte>& rows, std::int64_t first, std::int64_t n,
-                        std::int64_t bytes) {
-    std::memcpy(at, rows.data() + first * bytes, usize(n * bytes));
-    at += n * bytes;
-  };
-  for (const GlobalKv& source : sources_) {
-    const std::int64_t n = kBlockTokens / source.ratio;
-    copy(source.main, block * n, n, main_row_bytes_);
-    copy(source.index, block * n, n, index_row_bytes_);
+kernels::KvRows KvCache::rows(const GlobalKv& source, std::int64_t offset,
+                              kernels::RowFormat format) const {
+  return {page_bytes_.data(), format, entries_per_page(source), offset};
+}
+
+kernels::KvRows KvCache::main_rows(const GlobalKv& source) const {
+  return rows(source, source.main_offset, main_format_);
+}
+
+kernels::KvRows KvCache::index_rows(const GlobalKv& source) const {
+  return rows(source, source.index_offset, index_format_);
+}
+
+void KvCache::open_page() {
+  open_pages_.push_back(std::make_unique<KvPage>());
+  open_pages_.back()->bytes.resize(usize(block_bytes_));
+  page_bytes_.push_back(open_pages_.back()->bytes.data());
+}
+
+KvCache::NewEntry KvCache::append_entry(GlobalKv& source) {
+  const std::int64_t block = source.n_entries / entries_per_page(source);
+  const std::int64_t row = source.n_entries % entries_per_page(source);
+  if (block == n_pages() + static_cast<std::int64_t>(open_pages_.size())) open_page();
+  std::byte* page = open_pages_[usize(block - n_pages())]->bytes.data();
+  ++source.n_entries;
+  return {page + source.main_offset + row * main_row_bytes_,
+          page + source.index_offset + row * index_row_bytes_};
+}
+
+void KvCache::seal_pages(std::int64_t position) {
+  while (n_pages() < position / kBlockTokens) {
+    if (open_pages_.empty()) open_page();  // no source layer has opened it: there is none
+    pages_.push_back(std::move(open_pages_.front()));
+    open_pages_.erase(open_pages_.begin());
   }
 }
 
-void KvCache::import_block(std::span<const std::byte> block) {
-  const std::byte* at = block.data();
-  const auto append = [&](std::vector<std::byte>& rows, std::int64_t bytes) {
-    rows.insert(rows.end(), at, at + bytes);
-    at += bytes;
-  };
+void KvCache::replace_page(std::int64_t block, KvPagePtr page) {
+  page_bytes_[usize(block)] = page->bytes.data();
+  pages_[usize(block)] = std::move(page);
+}
+
+void KvCache::append_page(KvPagePtr page) {
+  page_bytes_.push_back(page->bytes.data());
+  pages_.push_back(std::move(page));
   for (GlobalKv& source : sources_) {
-    const std::int64_t n = kBlockTokens / source.ratio;
-    append(source.main, n * main_row_bytes_);
-    append(source.index, n * index_row_bytes_);
-    source.n_entries += n;
+    source.n_entries += entries_per_page(source);
     source.carry_count = 0;
   }
 }
 
-std::vector<std::byte> KvCache::export_tail(std::int64_t position) const {
+std::vector<std::byte> KvCache::export_tail() const {
   std::vector<std::byte> out;
   ByteWriter writer(out);
-  const std::int64_t block_start = position / kBlockTokens * kBlockTokens;
   for (const GlobalKv& source : sources_) {
-    const std::int64_t first = block_start / source.ratio, n = source.n_entries - first;
-    writer.put(source.main.data() + first * main_row_bytes_, usize(n * main_row_bytes_));
-    writer.put(source.index.data() + first * index_row_bytes_, usize(n * index_row_bytes_));
+    const std::int64_t n_open = source.n_entries - n_pages() * entries_per_page(source);
+    if (n_open > 0) {
+      const std::byte* page = open_pages_.front()->bytes.data();
+      writer.put(page + source.main_offset, usize(n_open * main_row_bytes_));
+      writer.put(page + source.index_offset, usize(n_open * index_row_bytes_));
+    }
     const std::size_t carry = usize(source.carry_count * head_dim_) * sizeof(float);
     writer.put(source.carry_values.data(), carry);
     writer.put(source.carry_gates.data(), carry);
@@ -126,20 +156,17 @@ std::vector<std::byte> KvCache::export_tail(std::int64_t position) const {
 }
 
 bool KvCache::import_tail(std::int64_t position, std::span<const std::byte> tail) {
+  if (n_pages() != position / kBlockTokens || !open_pages_.empty()) return false;
+  open_page();
+  std::byte* page = open_pages_.front()->bytes.data();
   ByteReader reader(tail);
   for (GlobalKv& source : sources_) {
-    const std::int64_t n_entries = position / source.ratio;
-    if (source.n_entries > n_entries) return false;
-    source.main.resize(usize(n_entries * main_row_bytes_));
-    source.index.resize(usize(n_entries * index_row_bytes_));
-    const std::int64_t first = source.n_entries;
-    source.n_entries = n_entries;
+    const std::int64_t n_open = position % kBlockTokens / source.ratio;
+    source.n_entries += n_open;
     source.carry_count = position % source.ratio;
     const std::size_t carry = usize(source.carry_count * head_dim_) * sizeof(float);
-    if (!reader.take(source.main.data() + first * main_row_bytes_,
-                     usize((n_entries - first) * main_row_bytes_)) ||
-        !reader.take(source.index.data() + first * index_row_bytes_,
-                     usize((n_entries - first) * index_row_bytes_)) ||
+    if (!reader.take(page + source.main_offset, usize(n_open * main_row_bytes_)) ||
+        !reader.take(page + source.index_offset, usize(n_open * index_row_bytes_)) ||
         !reader.take(source.carry_values.data(), carry) ||
         !reader.take(source.carry_gates.data(), carry)) {
       return false;
@@ -161,11 +188,11 @@ bool KvCache::import_tail(std::int64_t position, std::span<const std::byte> tail
   return reader.at_end();
 }
 
-std::int64_t KvCache::bytes() const {
-  std::size_t total = 0;
+std::int64_t KvCache::private_bytes() const {
+  std::size_t total = open_pages_.size() * usize(block_bytes_);
   for (const WindowRing& ring : windows_) total += ring.rows.capacity();
   for (const GlobalKv& source : sources_) {
-    total += source.main.capacity() + source.index.capacity();
+    total += (source.carry_values.capacity() + source.carry_gates.capacity()) * sizeof(float);
   }
   return static_cast<std::int64_t>(total);
 }

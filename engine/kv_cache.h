@@ -1,17 +1,21 @@
 // All state that attention needs of one sequence, in the packed formats: a ring of the newest
-// `window` rows for every layer, and the growing global rows (main KV, index keys) and the
-// unfinished group of every KV source layer (spec/architecture.md sections 7.2, 7.3, 10). Confined
-// to the engine's strand.
+// `window` rows for every layer; the global rows (main KV, index keys) of the KV source layers, in
+// pages of one block of tokens; and the unfinished group of every source layer
+// (spec/architecture.md sections 7.2, 7.3, 10). Pages of whole blocks are immutable and may be
+// shared with other sequences; all else is this sequence's own. Confined to the engine's strand.
 #ifndef CAIRN_ENGINE_KV_CACHE_H_
 #define CAIRN_ENGINE_KV_CACHE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "engine/arithmetic.h"
+#include "engine/kv_page.h"
 #include "engine/model_config.h"
+#include "kernels/sparse_attention.h"
 
 namespace cairn::engine {
 
@@ -21,11 +25,13 @@ struct WindowRing {
   std::int64_t begin = 0, end = 0;
 };
 
+// A KV source layer: how many entries it has, where they lie in every page, and what has not become
+// an entry yet.
 struct GlobalKv {
   int layer = 0, ratio = 1;
   std::int64_t n_entries = 0;
-  std::vector<std::byte> main;   // [n_entries, main row bytes]
-  std::vector<std::byte> index;  // [n_entries, index row bytes]
+  std::int64_t main_offset = 0;   // of the block's main rows [128 / ratio] in a page, bytes
+  std::int64_t index_offset = 0;  // and of its index rows
   // The group that is not complete: projections of its first carry_count tokens.
   std::int64_t carry_count = 0;
   std::vector<float> carry_values, carry_gates;  // [ratio, head_dim]
@@ -50,26 +56,56 @@ class KvCache {
   // follow the ring's end replace its content.
   void write_window(int layer, std::int64_t first, std::int64_t n, const std::byte* rows);
 
-  // --- Blocks: the global rows of kBlockTokens tokens, every source layer ascending, main rows
-  // then index rows (session/FORMAT.md "KV payload").
-  std::int64_t block_bytes() const { return block_bytes_; }
-  void export_block(std::int64_t block, std::span<std::byte> out) const;
-  // Appends; the cache must end at this block's start with no unfinished group.
-  void import_block(std::span<const std::byte> block);
+  // --- Global rows. Entries 0 .. source.n_entries-1 of a source layer; valid until the next entry
+  // or page is added or replaced.
+  kernels::KvRows main_rows(const GlobalKv& source) const;
+  kernels::KvRows index_rows(const GlobalKv& source) const;
+  // Where the rows of the next entry of `source` are to be written, both before the next call.
+  struct NewEntry {
+    std::byte* main = nullptr;   // main_row_bytes()
+    std::byte* index = nullptr;  // index_row_bytes()
+  };
+  NewEntry append_entry(GlobalKv& source);
+  // Makes the pages of the whole blocks before `position` immutable. Every source layer has the
+  // entries of the tokens before it.
+  void seal_pages(std::int64_t position);
 
-  // --- Tail: everything else at `position`: global rows past the last whole block, carries, rings
-  // (session/FORMAT.md "Tail payload").
-  std::vector<std::byte> export_tail(std::int64_t position) const;
-  // On top of imported blocks up to position/kBlockTokens. False: the bytes do not fit this model.
+  // --- Pages of the blocks that are sealed.
+  std::int64_t block_bytes() const { return block_bytes_; }
+  std::int64_t n_pages() const { return static_cast<std::int64_t>(pages_.size()); }
+  const KvPagePtr& page(std::int64_t block) const {
+    return pages_[static_cast<std::size_t>(block)];
+  }
+  // Takes another page of block_bytes() and equal content instead.
+  void replace_page(std::int64_t block, KvPagePtr page);
+  // Adds the next page, of block_bytes(); the cache must end at this block's start with no
+  // unfinished group.
+  void append_page(KvPagePtr page);
+
+  // --- Tail: everything else: global rows past the last whole block, carries, rings
+  // (session/FORMAT.md "Tail payload"). After seal_pages().
+  std::vector<std::byte> export_tail() const;
+  // On top of the position/kBlockTokens pages before it. False: the bytes do not fit this model.
   bool import_tail(std::int64_t position, std::span<const std::byte> tail);
 
-  std::int64_t bytes() const;  // allocated for rows
+  // Bytes beside the pages, which no other sequence can share: rings, unfinished groups, the open
+  // block.
+  std::int64_t private_bytes() const;
 
  private:
+  kernels::KvRows rows(const GlobalKv& source, std::int64_t offset,
+                       kernels::RowFormat format) const;
+  void open_page();
+
   int window_ = 0, head_dim_ = 0;
+  kernels::RowFormat main_format_, index_format_;
   std::int64_t window_row_bytes_ = 0, main_row_bytes_ = 0, index_row_bytes_ = 0, block_bytes_ = 0;
   std::vector<WindowRing> windows_;
   std::vector<GlobalKv> sources_;
+  std::vector<KvPagePtr> pages_;  // of whole blocks
+  // Of the blocks after those, being written: the last one, and in a step those that it completes.
+  std::vector<std::unique_ptr<KvPage>> open_pages_;
+  std::vector<const std::byte*> page_bytes_;  // of pages_, then of open_pages_: what kernels read
 };
 
 }  // namespace cairn::engine

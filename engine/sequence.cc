@@ -71,6 +71,7 @@ void Sequence::prefill_step() {
   decoder_windows_ = false;  // until the pass is complete
   if (next_ > end_) exact_ = exact_ && plan_->exact;
   end_ = std::max(end_, next_);
+  cache_.seal_pages(end_);
   if (next_ < plan_->end) return;
   encoder_windows_ = decoder_windows_ = true;
   exact_ = exact_ && plan_->exact;
@@ -93,29 +94,35 @@ Status Sequence::prefill(std::span<const TokenId> suffix, const PrefillOptions& 
   return {};
 }
 
-std::vector<std::byte> Sequence::export_block(std::int64_t block) const {
-  std::vector<std::byte> out(static_cast<std::size_t>(cache_.block_bytes()));
-  cache_.export_block(block, out);
-  return out;
+Result<KvPagePtr> Sequence::make_page(std::span<const std::byte> bytes) const {
+  if (static_cast<std::int64_t>(bytes.size()) != block_bytes()) {
+    return corrupt("KV block has " + std::to_string(bytes.size()) + " bytes, this model's have " +
+                   std::to_string(block_bytes()));
+  }
+  return std::make_shared<const KvPage>(KvPage{{bytes.begin(), bytes.end()}});
 }
 
-Status Sequence::import_block(std::span<const TokenId> tokens, std::span<const std::byte> block,
-                              bool exact) {
-  if (static_cast<std::int64_t>(block.size()) != cache_.block_bytes() ||
-      tokens.size() != static_cast<std::size_t>(kBlockTokens)) {
-    return corrupt("KV block has " + std::to_string(block.size()) + " bytes, this model's have " +
-                   std::to_string(cache_.block_bytes()));
+Status Sequence::import_page(std::span<const TokenId> tokens, KvPagePtr page, bool exact) {
+  if (tokens.size() != static_cast<std::size_t>(kBlockTokens)) {
+    return invalid_argument("a KV block is of " + std::to_string(kBlockTokens) + " tokens, not " +
+                            std::to_string(tokens.size()));
   }
   append_tokens(tokens);
-  cache_.import_block(block);
+  cache_.append_page(std::move(page));
   end_ += kBlockTokens;
   encoder_windows_ = decoder_windows_ = ready_ = false;
   exact_ = exact_ && exact;
   return {};
 }
 
+Status Sequence::import_block(std::span<const TokenId> tokens, std::span<const std::byte> block,
+                              bool exact) {
+  CAIRN_ASSIGN_OR_RETURN(KvPagePtr page, make_page(block));
+  return import_page(tokens, std::move(page), exact);
+}
+
 std::vector<std::byte> Sequence::export_tail() const {
-  std::vector<std::byte> out = cache_.export_tail(end_);
+  std::vector<std::byte> out = cache_.export_tail();
   const auto* logits = reinterpret_cast<const std::byte*>(logits_.data());
   out.insert(out.end(), logits, logits + logits_.size() * sizeof(float));
   return out;
@@ -135,6 +142,14 @@ Status Sequence::import_tail(std::span<const TokenId> suffix, std::span<const st
   std::memcpy(logits_.data(), tail.data() + tail.size() - logits_bytes, logits_bytes);
   encoder_windows_ = decoder_windows_ = ready_ = true;
   return {};
+}
+
+std::int64_t Sequence::private_bytes() const {
+  const auto size_of = [](const auto& v) {
+    return static_cast<std::int64_t>(v.capacity() * sizeof v[0]);
+  };
+  return cache_.private_bytes() + size_of(logits_) + size_of(logits_rows_) + size_of(tokens_) +
+         size_of(classes_);
 }
 
 void Sequence::forget_windows() { encoder_windows_ = decoder_windows_ = ready_ = false; }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cairn/status.h"
@@ -66,9 +67,21 @@ class Sequence {
   // --- State for a store.
   std::int64_t block_bytes() const { return cache_.block_bytes(); }
   std::int64_t n_blocks() const { return end_ / kBlockTokens; }
-  std::vector<std::byte> export_block(std::int64_t block) const;
-  // Appends the next block of a prefix; only before anything was computed after it. `exact`: its
-  // rows are those of an unbroken computation. kCorrupt if the size is wrong.
+  // Global KV of whole block `block` < n_blocks(), bytes as in the store (session/FORMAT.md "KV
+  // payload"). Other sequences of this model may take it; any thread may hold and read it.
+  KvPagePtr page(std::int64_t block) const { return cache_.page(block); }
+  // Holds `page`, of equal content, instead of its own: the memory of one of them becomes free.
+  void replace_page(std::int64_t block, KvPagePtr page) {
+    cache_.replace_page(block, std::move(page));
+  }
+  // A page of bytes that a store kept, copied. kCorrupt if the size is not block_bytes().
+  Result<KvPagePtr> make_page(std::span<const std::byte> bytes) const;
+  // Appends the next block of a prefix, of `tokens`; only before anything was computed after it.
+  // `page`: of a sequence or of make_page() of this model. `exact`: its rows are those of an
+  // unbroken computation. kInvalidArgument, and nothing changed, if tokens are not one block.
+  Status import_page(std::span<const TokenId> tokens, KvPagePtr page, bool exact);
+  // Appended pages bytes for bytes.
+  std::vector<std::byte> export_block(std::int64_t block) const { return page(block)->bytes; }
   Status import_block(std::span<const TokenId> tokens, std::span<const std::byte> block,
                       bool exact);
   // Everything besides blocks at a ready position.
@@ -81,7 +94,10 @@ class Sequence {
   void forget_windows();
 
   const KvCache& cache() const { return cache_; }
-  std::int64_t bytes() const { return cache_.bytes(); }
+  // Bytes of memory, pages included however many sequences hold them.
+  std::int64_t bytes() const { return private_bytes() + n_blocks() * block_bytes(); }
+  // What no other sequence can share: windows, open block, logits, tokens.
+  std::int64_t private_bytes() const;
 
  private:
   std::vector<std::int32_t> classes_of(std::span<const TokenId> tokens) const;

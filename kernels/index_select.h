@@ -17,7 +17,7 @@ struct IndexScoresArgs {
   const float* q = nullptr;  // [n_heads, dim], one query, already quantised and dequantised
   const float* w = nullptr;  // [n_heads]
   std::int64_t n_heads = 0, dim = 0;
-  KvRows keys;  // [n_visible, row_bytes]
+  KvRows keys;  // n_visible rows
   std::int64_t n_visible = 0;
   float* scores = nullptr;  // [n_visible]
   bool round_bf16 = false;

@@ -5,16 +5,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/context.h"
 #include "kernels/kv_row.h"
 
 namespace cairn::kernels {
 
-// A table of packed rows.
+// A table of packed rows, in pages of as many rows each; or in one.
 struct KvRows {
-  const std::byte* rows = nullptr;  // [n, row_bytes(format, head_dim)]
+  const std::byte* const* pages = nullptr;  // the bytes of each page
   RowFormat format = RowFormat::kF32;
+  std::int64_t rows_per_page = std::numeric_limits<std::int64_t>::max();
+  std::int64_t offset = 0;  // of the first row in every page, bytes
+
+  // Row i, where a row has `bytes` = row_bytes(format, dim).
+  const std::byte* row(std::int64_t i, std::int64_t bytes) const {
+    return pages[i / rows_per_page] + offset + i % rows_per_page * bytes;
+  }
 };
 
 // The list of query t is window_slots[t] followed by main_rows[t]; -1 is an empty place. Evaluated

@@ -37,7 +37,7 @@ void index_scores_scalar(Context& context, const IndexScoresArgs& a) {
   context.parallel_for(a.n_visible, 256, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> key(static_cast<std::size_t>(a.dim));
     for (std::int64_t j = begin; j < end; ++j) {
-      decode_row(a.keys.format, a.keys.rows + j * bytes, a.dim, key.data());
+      decode_row(a.keys.format, a.keys.row(j, bytes), a.dim, key.data());
       float sum = 0;
       for (std::int64_t head = 0; head < a.n_heads; ++head) {
         const float dot = rounded(dot_f32(a.q + head * a.dim, key.data(), a.dim));

@@ -25,7 +25,7 @@ void decode_places(const KvRows& table, const std::int32_t* list, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) {
     decoded.present[static_cast<std::size_t>(first + i)] = list[i] >= 0;
     if (list[i] < 0) continue;
-    decode_row(table.format, table.rows + list[i] * bytes, head_dim,
+    decode_row(table.format, table.row(list[i], bytes), head_dim,
                decoded.values.data() + (first + i) * head_dim);
   }
 }

@@ -88,6 +88,15 @@ std::vector<std::byte> rows_of(RowFormat format, std::int64_t n, std::int64_t di
   return rows;
 }
 
+std::vector<const std::byte*> pages_of(const std::vector<std::byte>& rows,
+                                       std::int64_t page_bytes) {
+  std::vector<const std::byte*> pages;
+  for (std::size_t at = 0; at < rows.size(); at += static_cast<std::size_t>(page_bytes)) {
+    pages.push_back(rows.data() + at);
+  }
+  return pages;
+}
+
 std::string shape(const char* name, std::int64_t rows, std::int64_t out, std::int64_t in) {
   return std::string(name) + " " + std::to_string(rows) + "x" + std::to_string(out) + "x" +
          std::to_string(in);
@@ -208,26 +217,29 @@ void attention(Bench& bench, const KernelTable& k) {
   const auto q = floats(heads * dim), sink = floats(heads);
   const auto window = rows_of(RowFormat::kQ8, n_window, dim);
   const auto main = rows_of(RowFormat::kQn4, 4096, dim);
+  const std::byte* window_page = window.data();
+  const auto main_pages = pages_of(main, 128 * row_bytes(RowFormat::kQn4, dim));
   std::vector<std::int32_t> slots, list;
   for (std::int32_t i = 0; i < n_window; ++i) slots.push_back(i);
   for (std::int32_t i = 0; i < n_main; ++i) list.push_back(i * 7 % 4096);
   std::vector<float> o(q.size());
   bench.run("sparse_attention 64x512, 640 rows", d(n_window * 528 + n_main * 288),
             4 * d(heads * dim * (n_window + n_main)), [&] {
-              k.sparse_attention(bench.context(), {.q = q.data(),
-                                                   .rows = 1,
-                                                   .n_heads = heads,
-                                                   .head_dim = dim,
-                                                   .window = {window.data(), RowFormat::kQ8},
-                                                   .window_slots = slots.data(),
-                                                   .n_window = n_window,
-                                                   .main = {main.data(), RowFormat::kQn4},
-                                                   .main_rows = list.data(),
-                                                   .n_main = n_main,
-                                                   .sink = sink.data(),
-                                                   .scale = 0.044194174f,
-                                                   .out = o.data(),
-                                                   .round_bf16 = true});
+              k.sparse_attention(bench.context(),
+                                 {.q = q.data(),
+                                  .rows = 1,
+                                  .n_heads = heads,
+                                  .head_dim = dim,
+                                  .window = {&window_page, RowFormat::kQ8},
+                                  .window_slots = slots.data(),
+                                  .n_window = n_window,
+                                  .main = {main_pages.data(), RowFormat::kQn4, 128},
+                                  .main_rows = list.data(),
+                                  .n_main = n_main,
+                                  .sink = sink.data(),
+                                  .scale = 0.044194174f,
+                                  .out = o.data(),
+                                  .round_bf16 = true});
             });
   std::vector<float> frequencies = rope_frequencies(64, 160000, {16, 32, 1, 65536});
   const std::int64_t position = 100000;
@@ -245,6 +257,7 @@ void attention(Bench& bench, const KernelTable& k) {
   const std::int64_t n_keys = 16384, index_heads = 32, index_dim = 128;
   const auto iq = floats(index_heads * index_dim), iw = floats(index_heads);
   const auto keys = rows_of(RowFormat::kQm4, n_keys, index_dim);
+  const auto key_pages = pages_of(keys, 128 * row_bytes(RowFormat::kQm4, index_dim));
   std::vector<float> scores(static_cast<std::size_t>(n_keys));
   bench.run("index_scores 32x128, 16384 keys", d(n_keys * 68),
             2 * d(n_keys * index_heads * index_dim), [&] {
@@ -252,7 +265,7 @@ void attention(Bench& bench, const KernelTable& k) {
                                                .w = iw.data(),
                                                .n_heads = index_heads,
                                                .dim = index_dim,
-                                               .keys = {keys.data(), RowFormat::kQm4},
+                                               .keys = {key_pages.data(), RowFormat::kQm4, 128},
                                                .n_visible = n_keys,
                                                .scores = scores.data(),
                                                .round_bf16 = true});

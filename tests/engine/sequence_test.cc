@@ -395,7 +395,7 @@ TEST(Sequence, blocks_and_tails_of_another_size_are_corrupt) {
   EXPECT_EQ(sequence.import_block(Tokens(prompt).first(128), block, true).code(),
             StatusCode::kCorrupt);
   EXPECT_EQ(sequence.import_block(Tokens(prompt).first(127), state.blocks[0], true).code(),
-            StatusCode::kCorrupt);
+            StatusCode::kInvalidArgument);
   EXPECT_EQ(sequence.position(), 0);
   for (const std::size_t cut : {std::size_t{1}, state.tail.size() / 2, state.tail.size()}) {
     Sequence other = restored(model, state, prompt, false);

@@ -243,15 +243,15 @@ void compare_rings(const CaseFile& file, const std::string& prefix,
   }
 }
 
-void compare_new_rows(const CaseFile& file, const std::string& name,
-                      const std::vector<std::byte>& rows, kernels::RowFormat format,
-                      std::int64_t dim, const std::string& kind, Rule rule, Agreement& agreement) {
+// The last of n rows.
+void compare_new_rows(const CaseFile& file, const std::string& name, const kernels::KvRows& rows,
+                      std::int64_t n, std::int64_t dim, const std::string& kind, Rule rule,
+                      Agreement& agreement) {
   const Tensor golden = file.tensor(name);
-  const std::int64_t bytes = kernels::row_bytes(format, dim);
-  const std::int64_t n = static_cast<std::int64_t>(rows.size()) / bytes;
+  const std::int64_t bytes = kernels::row_bytes(rows.format, dim);
   std::vector<float> row(static_cast<std::size_t>(dim));
   for (std::int64_t i = 0; i < golden.rows(); ++i) {
-    kernels::decode_row(format, rows.data() + (n - golden.rows() + i) * bytes, dim, row.data());
+    kernels::decode_row(rows.format, rows.row(n - golden.rows() + i, bytes), dim, row.data());
     agreement.compare(kind, rule, row.data(), golden.row(i), dim);
   }
 }
@@ -308,12 +308,10 @@ Status compare_replay(const ModelPtr& model, const CaseFile& file, Agreement& ag
                                            {.bounded_restore = true, .logits_from = 0}));
     for (const engine::GlobalKv& kv : sequence.cache().sources()) {
       const std::string layer = std::to_string(kv.layer);
-      compare_new_rows(file, "encoder_replay.compress_kv." + layer, kv.main,
-                       model->arithmetic().main_format, config.head_dim, "new main KV", rule,
-                       agreement);
-      compare_new_rows(file, "encoder_replay.index_k." + layer, kv.index,
-                       model->arithmetic().index_format, config.index_head_dim, "new index keys",
-                       rule, agreement);
+      compare_new_rows(file, "encoder_replay.compress_kv." + layer, sequence.cache().main_rows(kv),
+                       kv.n_entries, config.head_dim, "new main KV", rule, agreement);
+      compare_new_rows(file, "encoder_replay.index_k." + layer, sequence.cache().index_rows(kv),
+                       kv.n_entries, config.index_head_dim, "new index keys", rule, agreement);
     }
     CAIRN_RETURN_IF_ERROR(judge_replay(sequence, "encoder_replay."));
 

@@ -299,14 +299,15 @@ class LayerTerms {
     const std::vector<float> q = input("index_q");
     std::vector<float> weights = input("index_w");
     engine::scale_head_weights(ctx_, weights);
-    engine::GlobalKv kv;
-    kv.index = index_rows(ctx_.plan.kv_source);
+    const std::vector<std::byte> rows = index_rows(ctx_.plan.kv_source);
+    const std::byte* page = rows.data();
+    const kernels::KvRows keys{&page, ctx_.arithmetic.index_format};
     const std::int64_t q_size = std::int64_t{config_.index_n_heads} * config_.index_head_dim;
     std::vector<float> ours;
     for (std::int64_t i = 0; i < n_; ++i) {
       const std::int64_t n = visible(i);
       std::vector<float> row = engine::index_scores(
-          ctx_, q.data() + i * q_size, weights.data() + i * config_.index_n_heads, kv, n);
+          ctx_, q.data() + i * q_size, weights.data() + i * config_.index_n_heads, keys, n);
       if (ctx_.plan.uses_candidates) engine::restrict_to_pool(ctx_, pool(i), row);
       row.resize(usize(expected.row_size()), -std::numeric_limits<float>::infinity());
       ours.insert(ours.end(), row.begin(), row.end());
@@ -376,13 +377,15 @@ class LayerTerms {
   void attention_core() {
     if (!has({"q", "window_kv_pre", "sparse_o"})) return;
     const engine::LayerPlan& plan = ctx_.plan;
-    std::vector<std::byte> main;
+    std::vector<std::byte> main_bytes;
     Tensor lists;
     if (plan.ratio > 0) {
       if (!has(plan.kv_source, {"compress_kv_pre"}) || !has(plan.index_source, {"topk"})) return;
-      main = main_rows(plan.kv_source);
+      main_bytes = main_rows(plan.kv_source);
       lists = golden(plan.index_source, "topk");
     }
+    const std::byte* main_page = main_bytes.data();
+    const kernels::KvRows main{&main_page, ctx_.arithmetic.main_format};
     const Tensor q = golden("q"), expected = golden("sparse_o");
     const std::map<std::int64_t, std::vector<float>> known = window_rows();
     for (std::int64_t i = 0; i < n_; ++i) {
@@ -400,8 +403,8 @@ class LayerTerms {
           pack(ctx_.arithmetic.window_format, rows, config_.head_dim);
       if (plan.ratio > 0) list.assign(lists.row(p), lists.row(p) + lists.row_size());
       judge("sparse_o",
-            engine::attend(ctx_, w_.attention, gather(q, {i}), 1, window.data(), slots.data(),
-                           main.data(), list.data()),
+            engine::attend(ctx_, w_.attention, gather(q, {i}), 1, window.data(), slots.data(), main,
+                           list.data()),
             {{config_.n_heads, config_.head_dim}, gather(expected, {i})},
             activation(config_.head_dim));
     }

@@ -118,7 +118,7 @@ TEST(IndexSelect, pool_keeps_the_best_blocks_and_the_newest) {
   }
 }
 
-TEST(IndexSelect, scores_follow_the_formula_and_do_not_depend_on_neighbours) {
+TEST(IndexSelect, scores_follow_the_formula_whatever_the_neighbours_and_pages) {
   Rng rng(62);
   const KernelTable k = select_kernels();
   for (const RowFormat format : {RowFormat::kF32, RowFormat::kQm4}) {
@@ -129,18 +129,31 @@ TEST(IndexSelect, scores_follow_the_formula_and_do_not_depend_on_neighbours) {
       for (std::int64_t j = 0; j < n; ++j) {
         encode_row(format, rng.bf16_normals(dim).data(), dim, keys.data() + j * bytes);
       }
+      const auto score = [&](Context& context, const KvRows& table, std::int64_t rows, float* out) {
+        k.index_scores(context, {.q = q.data(),
+                                 .w = w.data(),
+                                 .n_heads = heads,
+                                 .dim = dim,
+                                 .keys = table,
+                                 .n_visible = rows,
+                                 .scores = out,
+                                 .round_bf16 = rounded});
+      };
       // A key is a row of this kernel.
       const std::vector<float> scores = expect_row_invariant(
           n, 1, [&](Context& context, std::int64_t first, std::int64_t rows, float* out) {
-            k.index_scores(context, {.q = q.data(),
-                                     .w = w.data(),
-                                     .n_heads = heads,
-                                     .dim = dim,
-                                     .keys = {keys.data() + first * bytes, format},
-                                     .n_visible = rows,
-                                     .scores = out,
-                                     .round_bf16 = rounded});
+            const std::byte* page = keys.data() + first * bytes;
+            score(context, {&page, format}, rows, out);
           });
+      for (const std::int64_t rows_per_page : {1, 7, 64, 600}) {
+        const PagedRows pages(keys, format, dim, rows_per_page, /*offset=*/3 * rows_per_page);
+        EXPECT_EQ(run_rows(3, 0, n, 1,
+                           [&](Context& context, std::int64_t, std::int64_t rows, float* out) {
+                             score(context, pages.view(), rows, out);
+                           }),
+                  scores)
+            << rows_per_page;
+      }
       const auto bf16 = [&](double x) {
         return rounded ? double{round_to_bf16(static_cast<float>(x))} : x;
       };
@@ -172,12 +185,13 @@ TEST(IndexSelect, rectified_scores_are_exactly_zero) {
   const std::vector<float> q(32, 1.0f), key(32, -1.0f), w = {3.0f};
   std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(RowFormat::kQm4, 32)));
   encode_row(RowFormat::kQm4, key.data(), 32, row.data());
+  const std::byte* page = row.data();
   float score = 1;
   select_kernels().index_scores(context, {.q = q.data(),
                                           .w = w.data(),
                                           .n_heads = 1,
                                           .dim = 32,
-                                          .keys = {row.data(), RowFormat::kQm4},
+                                          .keys = {&page, RowFormat::kQm4},
                                           .n_visible = 1,
                                           .scores = &score,
                                           .round_bf16 = true});

@@ -17,6 +17,7 @@
 
 #include "kernels/context.h"
 #include "kernels/number_formats.h"
+#include "kernels/sparse_attention.h"
 #include "tests/golden_runner/case_file.h"
 
 namespace cairn::kernels::test {
@@ -107,6 +108,32 @@ class Guarded {
   static constexpr std::uint8_t kPattern = 0xA5;
   std::vector<std::uint8_t> bytes_;
   std::int64_t n_;
+};
+
+// Packed rows, copied into pages of their own that other bytes begin.
+class PagedRows {
+ public:
+  PagedRows(const std::vector<std::byte>& rows, RowFormat format, std::int64_t dim,
+            std::int64_t rows_per_page, std::int64_t offset)
+      : view_{nullptr, format, rows_per_page, offset} {
+    const auto page_bytes = static_cast<std::size_t>(rows_per_page * row_bytes(format, dim));
+    for (std::size_t at = 0; at < rows.size(); at += page_bytes) {
+      std::vector<std::byte>& page = pages_.emplace_back(static_cast<std::size_t>(offset));
+      const std::size_t end = std::min(at + page_bytes, rows.size());
+      page.insert(page.end(), rows.begin() + static_cast<std::ptrdiff_t>(at),
+                  rows.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+    for (const std::vector<std::byte>& page : pages_) starts_.push_back(page.data());
+    view_.pages = starts_.data();
+  }
+  PagedRows(const PagedRows&) = delete;
+  PagedRows& operator=(const PagedRows&) = delete;
+  const KvRows& view() const { return view_; }
+
+ private:
+  std::vector<std::vector<std::byte>> pages_;
+  std::vector<const std::byte*> starts_;
+  KvRows view_;
 };
 
 // Runs rows first .. first+n-1 of a problem into out [n, width].

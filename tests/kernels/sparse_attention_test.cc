@@ -25,6 +25,7 @@ struct Problem {
   std::vector<float> q{}, sink{};
   RowFormat window_format = RowFormat::kF32, main_format = RowFormat::kF32;
   std::vector<std::byte> window{}, main{};
+  std::int64_t main_rows_per_page = 64;
   std::vector<std::int32_t> window_slots{}, main_rows{};
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(dim)); }
 };
@@ -32,6 +33,8 @@ struct Problem {
 std::vector<float> attend(const Problem& p, bool rounded) {
   const KernelTable k = select_kernels();
   const std::int64_t width = p.n_heads * p.dim;
+  const std::byte* window_page = p.window.data();
+  const PagedRows main(p.main, p.main_format, p.dim, p.main_rows_per_page, /*offset=*/10);
   return expect_row_invariant(
       p.rows, width, [&](Context& context, std::int64_t first, std::int64_t n, float* out) {
         k.sparse_attention(context,
@@ -39,10 +42,10 @@ std::vector<float> attend(const Problem& p, bool rounded) {
                             .rows = n,
                             .n_heads = p.n_heads,
                             .head_dim = p.dim,
-                            .window = {p.window.data(), p.window_format},
+                            .window = {&window_page, p.window_format},
                             .window_slots = p.window_slots.data() + first * p.n_window,
                             .n_window = p.n_window,
-                            .main = {p.main.data(), p.main_format},
+                            .main = main.view(),
                             .main_rows = p.n_main ? p.main_rows.data() + first * p.n_main : nullptr,
                             .n_main = p.n_main,
                             .sink = p.sink.data(),
@@ -113,6 +116,10 @@ TEST(SparseAttention, agrees_with_exact_softmax_on_packed_tables) {
         p.main_rows.push_back(std::max(place(), -1));
       }
       const std::vector<float> ours = attend(p, false);
+      for (const std::int64_t rows_per_page : {1, 16}) {
+        p.main_rows_per_page = rows_per_page;
+        EXPECT_EQ(attend(p, false), ours) << rows_per_page;
+      }
 
       for (std::int64_t row = 0; row < p.rows; ++row) {
         std::vector<std::vector<float>> values;
