@@ -271,6 +271,29 @@ Result<EventBody> body_of(const pb::Event& event) {
                 "use a newer version of Cairn");
 }
 
+// -- the key of the store --
+
+void to_proto(const KeyWrap& wrap, pb::KeyWrap& out) {
+  out.set_source(static_cast<std::uint32_t>(wrap.source));
+  out.set_wrapped_key(to_bytes(wrap.wrapped_key));
+  if (wrap.source != SecretSource::kPassphrase) return;
+  out.set_salt(to_bytes(wrap.salt));
+  out.set_log2_n(wrap.cost.log2_n);
+  out.set_r(wrap.cost.r);
+  out.set_p(wrap.cost.p);
+}
+
+Status from_proto(const pb::KeyWrap& in, KeyWrap& out) {
+  if (in.source() == 0) return malformed("source of the store's key");
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.source(), SecretSource::kPassphrase, "source of the store's key", out.source));
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.wrapped_key(), "wrapped key", out.wrapped_key));
+  if (out.source != SecretSource::kPassphrase) return {};
+  CAIRN_RETURN_IF_ERROR(from_bytes(in.salt(), "salt of scrypt", out.salt));
+  out.cost = {.log2_n = in.log2_n(), .r = in.r(), .p = in.p()};
+  return {};
+}
+
 }  // namespace
 
 std::array<std::uint8_t, 32> token_digest(const std::vector<TokenId>& tokens) {
@@ -292,6 +315,7 @@ std::string encode(const StoreHeader& header) {
   out.set_reader_version(header.reader_version);
   out.set_created_ms(header.created_ms);
   out.set_created_by(header.created_by);
+  if (header.key_wrap) to_proto(*header.key_wrap, *out.mutable_key_wrap());
   return out.SerializeAsString();
 }
 
@@ -304,6 +328,9 @@ Result<StoreHeader> decode_store_header(std::string_view bytes) {
   header.reader_version = in.reader_version();
   header.created_ms = in.created_ms();
   header.created_by = in.created_by();
+  if (in.has_key_wrap()) {
+    CAIRN_RETURN_IF_ERROR(from_proto(in.key_wrap(), header.key_wrap.emplace()));
+  }
   return header;
 }
 

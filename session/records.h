@@ -18,6 +18,7 @@
 #include "cairn/status.h"
 #include "cairn/store.h"
 #include "session/block_key.h"
+#include "session/cipher.h"
 #include "session/session_id.h"
 
 namespace cairn::session {
@@ -25,11 +26,25 @@ namespace cairn::session {
 inline constexpr std::uint32_t kFormatVersion = 2;  // what this build writes
 inline constexpr std::uint32_t kReaderVersion = 2;  // the least that can read what it writes
 
+// Numbers are on disk.
+enum class SecretSource : std::uint32_t { kKey = 1, kPassphrase = 2 };
+
+// The key of an encrypted store, under a key made of the host's secret.
+struct KeyWrap {
+  SecretSource source = SecretSource::kKey;
+  std::array<std::uint8_t, 16> salt{};  // of scrypt: for a passphrase only, as the cost
+  ScryptCost cost = {};
+  std::array<std::uint8_t, kNonceBytes + 32 + kTagBytes> wrapped_key{};
+
+  bool operator==(const KeyWrap&) const = default;
+};
+
 struct StoreHeader {
   std::array<std::uint8_t, 16> store_id{};
   std::uint32_t format_version = kFormatVersion, reader_version = kReaderVersion;
   std::int64_t created_ms = 0;
   std::string created_by;
+  std::optional<KeyWrap> key_wrap = {};  // empty = not encrypted
 
   bool operator==(const StoreHeader&) const = default;
 };

@@ -18,8 +18,8 @@ std::int64_t now_ms() {
       .count();
 }
 
-KvNamespace namespace_of(const engine::LoadedModel& model) {
-  return {model.info().fingerprint, kKvFormatVersion, /*salt=*/""};
+KvNamespace namespace_of(const engine::LoadedModel& model, const StoreState& store) {
+  return {model.info().fingerprint, kKvFormatVersion, store.store().kv_salt()};
 }
 
 Status check_options(const SessionOptions& options) {
@@ -58,7 +58,7 @@ Result<std::shared_ptr<SessionState>> SessionState::create(
     std::shared_ptr<engine::LoadedModel> model, std::shared_ptr<StoreState> store,
     const std::string& name, const SessionOptions& options) {
   CAIRN_RETURN_IF_ERROR(check_options(options));
-  const KvNamespace kv_namespace = namespace_of(*model);
+  const KvNamespace kv_namespace = namespace_of(*model, *store);
   CAIRN_ASSIGN_OR_RETURN(const std::uint32_t number, store->store().open_namespace(kv_namespace));
   CAIRN_RETURN_IF_ERROR(
       store->store().create_session({name, model->info().fingerprint, options, number}).status());
@@ -79,7 +79,7 @@ Result<std::shared_ptr<SessionState>> SessionState::open(std::shared_ptr<engine:
   CAIRN_ASSIGN_OR_RETURN(SessionLease lease, store->store().lease(record.id));
   // Read again: the record may have changed until the lease was ours.
   CAIRN_ASSIGN_OR_RETURN(record, store->store().load_session(record.id));
-  const KvNamespace kv_namespace = namespace_of(*model);
+  const KvNamespace kv_namespace = namespace_of(*model, *store);
   CAIRN_RETURN_IF_ERROR(store->store().open_namespace(kv_namespace).status());
   std::shared_ptr<SessionState> session(new SessionState(
       std::move(model), std::move(store), std::move(lease), std::move(record), kv_namespace));

@@ -9,6 +9,7 @@
 
 #include "cairn/version.h"
 #include "engine/utf8.h"
+#include "session/encrypted_storage.h"
 #include "session/rocksdb_storage.h"
 #include "session/sealed_value.h"
 #include "session/storage_key.h"
@@ -69,16 +70,77 @@ SessionLease::~SessionLease() {
 
 // -- opening --
 
-SessionStore::SessionStore(StoreDirectory directory, std::unique_ptr<Storage> storage)
+namespace {
+
+Result<std::int64_t> count_keys(Storage& storage, Family family) {
+  std::int64_t count = 0;
+  CAIRN_RETURN_IF_ERROR(storage.scan(family, "", "", [&](std::string_view, std::string_view) {
+    ++count;
+    return true;
+  }));
+  return count;
+}
+
+Result<StoreHeader> create_header(Storage& database, StoreLock& lock) {
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t n_sessions, count_keys(database, Family::kSessions));
+  if (n_sessions > 0) return corrupt("its database has sessions but no header");
+  StoreHeader header;
+  CAIRN_ASSIGN_OR_RETURN(const SessionId id, random_session_id());
+  header.store_id = id.bytes;
+  header.created_ms = now_ms();
+  header.created_by = std::string("cairn ") + version();
+  CAIRN_RETURN_IF_ERROR(lock.close(header));
+  WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(put_record(Family::kMeta, std::string(kHeaderKey), encode(header), batch));
+  CAIRN_RETURN_IF_ERROR(database.write(batch, Durability::kSynced));
+  return header;
+}
+
+// Brings the header in the database and FORMAT into agreement, and opens the lock. FORMAT is
+// written after the header, so a missing FORMAT is an unfinished creation and a damaged one can be
+// written anew.
+Result<StoreHeader> agree_on_header(StoreDirectory& directory, Storage& database, StoreLock& lock) {
+  const FormatFile file = directory.format_file();
+  const Result<std::string> content = get_record(database, Family::kMeta, std::string(kHeaderKey));
+  if (content.status().code() == StatusCode::kNotFound) {
+    if (file != FormatFile::kMissing) return corrupt("its database has lost the store's header");
+    CAIRN_ASSIGN_OR_RETURN(StoreHeader header, create_header(database, lock));
+    CAIRN_RETURN_IF_ERROR(directory.write_format(header));
+    return header;
+  }
+  if (!content.ok()) return content.status();
+  CAIRN_ASSIGN_OR_RETURN(StoreHeader header, decode_store_header(*content));
+  CAIRN_RETURN_IF_ERROR(check_readable(header, directory.path()));
+  if (file == FormatFile::kValid && directory.format().store_id != header.store_id) {
+    return corrupt("its FORMAT and its database belong to different stores");
+  }
+  CAIRN_RETURN_IF_ERROR(lock.open(header));
+  if (file != FormatFile::kValid || directory.format().key_wrap != header.key_wrap) {
+    CAIRN_RETURN_IF_ERROR(directory.write_format(header));
+  }
+  return header;
+}
+
+}  // namespace
+
+SessionStore::SessionStore(StoreDirectory directory, StoreHeader header, std::string kv_salt,
+                           std::unique_ptr<Storage> storage)
     : directory_(std::move(directory)),
       storage_(std::move(storage)),
       blocks_(*storage_),
+      header_(std::move(header)),
+      kv_salt_(std::move(kv_salt)),
       open_sessions_(std::make_shared<OpenSessions>()) {}
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path,
                                                          const StoreOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(StoreDirectory directory,
                          StoreDirectory::open(path, options.create_if_missing));
+  // A wrong secret shows before anything is touched.
+  StoreLock lock(options.secret);
+  if (directory.format_file() == FormatFile::kValid) {
+    CAIRN_RETURN_IF_ERROR(with_subject("store " + path, lock.open(directory.format())));
+  }
   // FORMAT is written last: where it is, there must be a database.
   const bool is_new = directory.format_file() == FormatFile::kMissing;
   Result<std::unique_ptr<Storage>> storage =
@@ -88,48 +150,32 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path
                    "restore the directory from a copy, or name another one");
   }
   if (!storage.ok()) return storage.status();
-  return open_on(std::move(directory), std::move(*storage), options);
+  return open_on(std::move(directory), std::move(*storage), options, lock);
 }
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
                                                             std::unique_ptr<Storage> storage,
-                                                            const StoreOptions& /*options*/) {
-  std::unique_ptr<SessionStore> store(new SessionStore(std::move(directory), std::move(storage)));
-  CAIRN_RETURN_IF_ERROR(with_subject("store " + store->directory_.path(), store->load_header()));
-  CAIRN_RETURN_IF_ERROR(store->blocks_.load_namespaces());
+                                                            const StoreOptions& options) {
+  StoreLock lock(options.secret);
+  return open_on(std::move(directory), std::move(storage), options, lock);
+}
+
+Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
+                                                            std::unique_ptr<Storage> storage,
+                                                            const StoreOptions& /*options*/,
+                                                            StoreLock& lock) {
+  const std::string subject = "store " + directory.path();
+  Result<StoreHeader> header = agree_on_header(directory, *storage, lock);
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, header.status()));
+  std::string kv_salt;
+  if (std::optional<StoreKeys> keys = lock.take_keys()) {
+    kv_salt = keys->kv_salt;
+    storage = encrypted_storage(std::move(storage), std::move(*keys));
+  }
+  std::unique_ptr<SessionStore> store(new SessionStore(std::move(directory), std::move(*header),
+                                                       std::move(kv_salt), std::move(storage)));
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, store->blocks_.load_namespaces()));
   return store;
-}
-
-// Brings the header in the database and FORMAT into agreement. FORMAT is written after the header,
-// so a missing FORMAT is an unfinished creation and a damaged one can be written anew.
-Status SessionStore::load_header() {
-  const Result<std::string> content = get_record(*storage_, Family::kMeta, std::string(kHeaderKey));
-  const FormatFile file = directory_.format_file();
-  if (content.status().code() == StatusCode::kNotFound) {
-    if (file != FormatFile::kMissing) return corrupt("its database has lost the store's header");
-    return create_header();
-  }
-  if (!content.ok()) return content.status();
-  CAIRN_ASSIGN_OR_RETURN(header_, decode_store_header(*content));
-  CAIRN_RETURN_IF_ERROR(check_readable(header_, directory_.path()));
-  if (file != FormatFile::kValid) return directory_.write_format(header_);
-  if (directory_.format().store_id != header_.store_id) {
-    return corrupt("its FORMAT and its database belong to different stores");
-  }
-  return {};
-}
-
-Status SessionStore::create_header() {
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t n_sessions, count_keys(Family::kSessions));
-  if (n_sessions > 0) return corrupt("its database has sessions but no header");
-  CAIRN_ASSIGN_OR_RETURN(const SessionId id, random_session_id());
-  header_.store_id = id.bytes;
-  header_.created_ms = now_ms();
-  header_.created_by = std::string("cairn ") + version();
-  WriteBatch batch;
-  CAIRN_RETURN_IF_ERROR(put_record(Family::kMeta, std::string(kHeaderKey), encode(header_), batch));
-  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
-  return directory_.write_format(header_);
 }
 
 // -- sessions --
@@ -352,21 +398,12 @@ Status SessionStore::drop_tail(const SessionId& id, std::uint64_t slot) {
 
 // -- statistics --
 
-Result<std::int64_t> SessionStore::count_keys(Family family) {
-  std::int64_t count = 0;
-  CAIRN_RETURN_IF_ERROR(storage_->scan(family, "", "", [&](std::string_view, std::string_view) {
-    ++count;
-    return true;
-  }));
-  return count;
-}
-
 Result<SessionStoreStats> SessionStore::stats() {
   SessionStoreStats stats;
   CAIRN_ASSIGN_OR_RETURN(stats.bytes_on_disk, directory_.bytes_on_disk());
-  CAIRN_ASSIGN_OR_RETURN(stats.n_sessions, count_keys(Family::kSessions));
-  CAIRN_ASSIGN_OR_RETURN(stats.n_blocks, count_keys(Family::kBlockIndex));
-  CAIRN_ASSIGN_OR_RETURN(stats.n_tails, count_keys(Family::kTailIndex));
+  CAIRN_ASSIGN_OR_RETURN(stats.n_sessions, count_keys(*storage_, Family::kSessions));
+  CAIRN_ASSIGN_OR_RETURN(stats.n_blocks, count_keys(*storage_, Family::kBlockIndex));
+  CAIRN_ASSIGN_OR_RETURN(stats.n_tails, count_keys(*storage_, Family::kTailIndex));
   return stats;
 }
 

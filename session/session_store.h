@@ -24,6 +24,7 @@
 #include "session/session_id.h"
 #include "session/storage.h"
 #include "session/store_directory.h"
+#include "session/store_keys.h"
 
 namespace cairn::session {
 
@@ -108,6 +109,7 @@ class SessionStore {
  public:
   // Takes the directory for this process and opens its database. Fails like StoreDirectory::open,
   // kCorrupt besides.
+  // kInvalidArgument for a secret that is not the store's.
   static Result<std::unique_ptr<SessionStore>> open(const std::string& path,
                                                     const StoreOptions& options = {});
   // The same on a storage of the caller's, which is the database of `directory`.
@@ -118,6 +120,9 @@ class SessionStore {
   const StoreHeader& header() const { return header_; }
   // What this open found.
   const StoreRecovery& recovery() const { return recovery_; }
+  // What the salt of every KvNamespace begins with: in an encrypted store 32 secret bytes, so that
+  // block keys on disk do not tell who tries prompts; empty otherwise.
+  const std::string& kv_salt() const { return kv_salt_; }
 
   // -- sessions --
 
@@ -181,11 +186,13 @@ class SessionStore {
   Result<SessionStoreStats> stats();
 
  private:
-  SessionStore(StoreDirectory directory, std::unique_ptr<Storage> storage);
-  Status load_header();
-  Status create_header();
+  SessionStore(StoreDirectory directory, StoreHeader header, std::string kv_salt,
+               std::unique_ptr<Storage> storage);
+  static Result<std::unique_ptr<SessionStore>> open_on(StoreDirectory directory,
+                                                       std::unique_ptr<Storage> storage,
+                                                       const StoreOptions& options,
+                                                       StoreLock& lock);
 
-  Result<std::int64_t> count_keys(Family family);
   Status check_commit(const Commit& commit);
   Status add_events(const Commit& commit, WriteBatch& batch);
   Status add_tail(const Commit& commit, WriteBatch& batch);
@@ -196,6 +203,7 @@ class SessionStore {
   BlockStore blocks_;
   StoreHeader header_;
   StoreRecovery recovery_;
+  std::string kv_salt_;
   std::shared_ptr<OpenSessions> open_sessions_;
   std::atomic<std::int64_t> bytes_written_ = 0;
 

@@ -184,11 +184,22 @@ Status prepare(const std::string& path, bool create_if_missing) {
 
 // -- FORMAT --
 
+std::string key_wrap_text(const KeyWrap& wrap) {
+  const ScryptCost& cost = wrap.cost;
+  std::string text = "secret key\n";
+  if (wrap.source == SecretSource::kPassphrase) {
+    text = "secret scrypt " + std::to_string(cost.log2_n) + " " + std::to_string(cost.r) + " " +
+           std::to_string(cost.p) + " " + engine::hex(wrap.salt) + "\n";
+  }
+  return text + "key " + engine::hex(wrap.wrapped_key) + "\n";
+}
+
 std::string format_text(const StoreHeader& header) {
   std::string text(kFormatTitle);
   text += "\nformat " + std::to_string(header.format_version);
   text += "\nreader " + std::to_string(header.reader_version);
   text += "\nstore " + engine::hex(header.store_id) + "\n";
+  if (header.key_wrap) text += key_wrap_text(*header.key_wrap);
   return text;
 }
 
@@ -197,15 +208,41 @@ std::string check_line(std::string_view text) {
          engine::hex(engine::sha256(std::as_bytes(std::span(text.data(), text.size())))) + "\n";
 }
 
-std::optional<std::array<std::uint8_t, 16>> parse_store_id(std::optional<std::string_view> text) {
-  std::array<std::uint8_t, 16> id{};
-  if (!text || text->size() != 2 * id.size()) return std::nullopt;
-  for (std::size_t i = 0; i < id.size(); ++i) {
+template <std::size_t n>
+bool parse_hex(std::optional<std::string_view> text, std::array<std::uint8_t, n>& out) {
+  if (!text || text->size() != 2 * n) return false;
+  for (std::size_t i = 0; i < n; ++i) {
     const char* const digits = text->data() + 2 * i;
-    const auto [end, error] = std::from_chars(digits, digits + 2, id[i], 16);
-    if (error != std::errc() || end != digits + 2) return std::nullopt;
+    const auto [end, error] = std::from_chars(digits, digits + 2, out[i], 16);
+    if (error != std::errc() || end != digits + 2) return false;
   }
-  return id;
+  return true;
+}
+
+// The next of the words between single spaces, taken off `text`.
+std::string_view next_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(text.size(), word.size() + 1));
+  return word;
+}
+
+// False if the lines about encryption do not parse. There are none in a store without it.
+bool parse_key_wrap(std::string_view body, std::optional<KeyWrap>& out) {
+  const std::optional<std::string_view> secret = line_of(body, "secret");
+  const std::optional<std::string_view> key = line_of(body, "key");
+  if (!secret && !key) return true;
+  KeyWrap& wrap = out.emplace();
+  if (!secret || !parse_hex(key, wrap.wrapped_key)) return false;
+  if (*secret == "key") return true;
+  std::string_view words = *secret;
+  if (next_word(words) != "scrypt") return false;
+  wrap.source = SecretSource::kPassphrase;
+  for (std::uint32_t* const number : {&wrap.cost.log2_n, &wrap.cost.r, &wrap.cost.p}) {
+    const std::optional<std::uint32_t> value = number_of<std::uint32_t>(next_word(words));
+    if (!value) return false;
+    *number = *value;
+  }
+  return parse_hex(words, wrap.salt);
 }
 
 std::optional<StoreHeader> parse_format(std::string_view text) {
@@ -215,12 +252,13 @@ std::optional<StoreHeader> parse_format(std::string_view text) {
   if (text.substr(checked) != check_line(body)) return std::nullopt;
   const auto format = number_of<std::uint32_t>(line_of(body, "format"));
   const auto reader = number_of<std::uint32_t>(line_of(body, "reader"));
-  const auto id = parse_store_id(line_of(body, "store"));
-  if (!format || !reader || !id) return std::nullopt;
   StoreHeader header;
+  if (!format || !reader || !parse_hex(line_of(body, "store"), header.store_id) ||
+      !parse_key_wrap(body, header.key_wrap)) {
+    return std::nullopt;
+  }
   header.format_version = *format;
   header.reader_version = *reader;
-  header.store_id = *id;
   return header;
 }
 

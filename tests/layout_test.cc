@@ -170,7 +170,7 @@ const std::vector<Package> kPackages = {
     {"spdlog", "spdlog/.*", "engine/log\\.cc"},
     {"Boost.Asio", "boost/asio.*", "engine/runtime\\.cc"},
     {"Boost.JSON", "boost/json.*", "engine/[a-z_]+\\.cc"},
-    {"OpenSSL", "openssl/.*", "engine/sha256\\.cc"},
+    {"OpenSSL", "openssl/.*", "(engine/sha256|session/cipher)\\.cc"},
     {"PCRE2", "pcre2.*\\.h", "engine/[a-z_]+\\.cc"},
     {"utf8proc", "utf8proc\\.h", "engine/[a-z_]+\\.cc"},
     {"CLI11", "CLI/.*", "bindings/cli/[a-z_]+\\.cc"},
