@@ -116,7 +116,8 @@ TEST(Cipher, any_other_bit_is_corrupt_and_leaves_nothing_readable) {
   const Nonce nonce = nonce_of("ABCDEFGHIJKLMNOPQRSTUVWX");
   const Bytes sealed = seal(cipher, nonce, context, text);
   Bytes opened(text.size());
-  const auto code = [&](const Cipher& by, const Nonce& with, std::string_view in, const Bytes& what) {
+  const auto code = [&](const Cipher& by, const Nonce& with, std::string_view in,
+                        const Bytes& what) {
     std::fill(opened.begin(), opened.end(), std::byte{1});
     const StatusCode result = by.open(with, in, what, opened.data()).code();
     EXPECT_EQ(result == StatusCode::kOk, hex(opened) == hex(std::as_bytes(std::span(text))));

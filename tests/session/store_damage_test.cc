@@ -210,7 +210,7 @@ TEST(DamagedFiles, a_flipped_bit_in_a_table_never_gives_wrong_data) {
     const std::size_t at = random() % bytes.size();
     test::write_file(path, flipped(bytes, at, static_cast<int>(random() % 8)));
     SCOPED_TRACE("trial " + std::to_string(trial) + ": " + path + " at " + std::to_string(at));
-    auto store = SessionStore::open(folder / "bad");
+    auto store = SessionStore::open(folder / "bad", test::run_options());
     if (!store.ok()) {
       EXPECT_EQ(store.status().code(), StatusCode::kCorrupt) << store.status().to_string();
       ++n_refused;

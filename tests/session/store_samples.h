@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -139,25 +141,43 @@ class ProbedStorage final : public session::Storage {
   std::unique_ptr<Storage> inner_;
 };
 
+// A key of the host's that is `byte` again and again.
+inline StoreSecret secret_key(std::uint8_t byte = 0x5e) {
+  return {.key = [byte](std::array<std::uint8_t, 32>& key) {
+    key.fill(byte);
+    return Status();
+  }};
+}
+
+// How the stores of this run are opened: whole programs run a second time on encrypted stores
+// (cairn_encrypted_test in tests/session/CMakeLists.txt).
+inline StoreOptions run_options() {
+  StoreOptions options;
+  if (std::getenv("CAIRN_TEST_ENCRYPTED") != nullptr) options.secret = secret_key();
+  return options;
+}
+
 struct ProbedStore {
   std::unique_ptr<session::SessionStore> store;
   ProbedStorage* storage = nullptr;  // the store's
 };
 
-inline ProbedStore open_probed(const std::string& path) {
+inline ProbedStore open_probed(const std::string& path,
+                               const StoreOptions& options = run_options()) {
   Result<session::StoreDirectory> directory = session::StoreDirectory::open(path, true);
   EXPECT_TRUE(directory.ok()) << directory.status().to_string();
   auto inner = session::open_rocksdb_storage(directory->database_path());
   EXPECT_TRUE(inner.ok()) << inner.status().to_string();
   auto probed = std::make_unique<ProbedStorage>(std::move(*inner));
   ProbedStorage* const storage = probed.get();
-  auto store = session::SessionStore::open_on(std::move(*directory), std::move(probed));
+  auto store = session::SessionStore::open_on(std::move(*directory), std::move(probed), options);
   EXPECT_TRUE(store.ok()) << store.status().to_string();
   return {std::move(*store), storage};
 }
 
-inline std::unique_ptr<session::SessionStore> open_store(const std::string& path) {
-  auto store = session::SessionStore::open(path);
+inline std::unique_ptr<session::SessionStore> open_store(
+    const std::string& path, const StoreOptions& options = run_options()) {
+  auto store = session::SessionStore::open(path, options);
   EXPECT_TRUE(store.ok()) << store.status().to_string();
   return store.ok() ? std::move(*store) : nullptr;
 }
