@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -116,6 +118,90 @@ TEST(KvCache, sizes_of_the_released_model) {
   EXPECT_EQ(cache.block_bytes(), 890 * kBlockTokens);
   EXPECT_EQ(cache.private_bytes(), 40 * 128 * 528 + 3 * 2 * 2 * 512 * 4);  // rings, carries
   EXPECT_EQ(cache.sources().size(), 4u);
+}
+
+// The rows that a source layer was given, by entry.
+struct GivenRows {
+  std::vector<std::byte> main, index;
+};
+
+std::vector<std::byte> part(const std::vector<std::byte>& rows, std::int64_t first, std::int64_t n,
+                            std::int64_t bytes) {
+  return {rows.begin() + first * bytes, rows.begin() + (first + n) * bytes};
+}
+
+void append(std::vector<std::byte>& out, const std::vector<std::byte>& bytes) {
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+// The layout of session/FORMAT.md, from its tables and the rows as they were written, whatever the
+// order in which the layers come on.
+TEST(KvCache, pages_and_tails_are_laid_out_as_documented) {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  std::printf("seed %u\n", seed);
+  const std::int64_t main_bytes = tiny().head_dim / 2 + tiny().head_dim / 16;
+  const std::int64_t index_bytes = tiny().index_head_dim / 2 + tiny().index_head_dim / 32;
+  for (int trial = 0; trial < 40; ++trial) {
+    KvCache cache(tiny(), Arithmetic{});
+    std::vector<GivenRows> given(cache.sources().size());
+    std::int64_t position = 0;
+    for (int step = 0; step < 6; ++step) {
+      position += 1 + static_cast<std::int64_t>(random() % 2 ? random() % 3 : random() % 300);
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        GlobalKv& source = cache.sources()[i];
+        while (source.n_entries < position / source.ratio) {
+          const KvCache::NewEntry entry = cache.append_entry(source);
+          const auto main = random_bytes(main_bytes, random);
+          const auto index = random_bytes(index_bytes, random);
+          std::copy(main.begin(), main.end(), entry.main);
+          std::copy(index.begin(), index.end(), entry.index);
+          append(given[i].main, main);
+          append(given[i].index, index);
+        }
+        source.carry_count = position % source.ratio;
+      }
+      cache.seal_pages(position);
+    }
+    ASSERT_EQ(cache.n_pages(), position / 128);
+    for (std::int64_t block = 0; block < cache.n_pages(); ++block) {
+      std::vector<std::byte> expected;
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        const std::int64_t n = 128 / cache.sources()[i].ratio;
+        append(expected, part(given[i].main, block * n, n, main_bytes));
+        append(expected, part(given[i].index, block * n, n, index_bytes));
+      }
+      EXPECT_EQ(cache.page(block)->bytes, expected) << block;
+      EXPECT_EQ(cache.block_bytes(), static_cast<std::int64_t>(expected.size()));
+    }
+    const std::int64_t start = position / 128 * 128;
+    std::vector<std::byte> expected;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const GlobalKv& source = cache.sources()[i];
+      const std::int64_t first = start / source.ratio, n = position / source.ratio - first;
+      append(expected, part(given[i].main, first, n, main_bytes));
+      append(expected, part(given[i].index, first, n, index_bytes));
+      const std::int64_t carry = position % source.ratio * tiny().head_dim * 4;
+      expected.resize(expected.size() + static_cast<std::size_t>(2 * carry));  // zeros
+    }
+    const std::vector<std::byte> tail = cache.export_tail();
+    ASSERT_GE(tail.size(), expected.size());
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), tail.begin()));
+  }
+}
+
+TEST(KvCache, a_page_of_another_cache_is_held_instead_of_an_own_one) {
+  std::mt19937 random(8);
+  KvCache a = cache_at(300, 0, random);
+  KvCache b = with_blocks(a, 2);
+  EXPECT_NE(a.page(0), b.page(0));
+  const std::weak_ptr<const KvPage> own = b.page(0);
+  const std::vector<std::byte> rows = main_bytes(b, b.sources()[0]);
+  b.replace_page(0, a.page(0));
+  EXPECT_TRUE(own.expired());
+  EXPECT_EQ(a.page(0), b.page(0));
+  EXPECT_EQ(main_bytes(b, b.sources()[0]), rows);
+  EXPECT_EQ(a.page(0).use_count(), 2);
 }
 
 TEST(KvCache, blocks_survive_export_and_import) {

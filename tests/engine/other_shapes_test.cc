@@ -173,10 +173,10 @@ TEST_P(OtherShapes, state_survives_export_and_import) {
     ASSERT_TRUE(source.prefill(first(cut)).ok());
     Sequence restored(model);
     for (std::int64_t block = 0; block < source.n_blocks(); ++block) {
-      ASSERT_TRUE(restored
-                      .import_block(from(static_cast<std::size_t>(block * kBlockTokens)).first(128),
-                                    source.export_block(block), true)
-                      .ok());
+      const auto tokens = from(static_cast<std::size_t>(block * kBlockTokens)).first(128);
+      Result<KvPagePtr> page = restored.make_page(source.page(block)->bytes);
+      ASSERT_TRUE(page.ok());
+      ASSERT_TRUE(restored.import_page(tokens, *page, true).ok());
     }
     const std::size_t whole = cut / 128 * 128;
     ASSERT_TRUE(restored.import_tail(from(whole).first(cut - whole), source.export_tail()).ok());

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
@@ -67,7 +69,7 @@ State state_of(const Sequence& sequence) {
   EXPECT_TRUE(sequence.ready());
   State state;
   for (std::int64_t i = 0; i < sequence.n_blocks(); ++i) {
-    state.blocks.push_back(sequence.export_block(i));
+    state.blocks.push_back(sequence.page(i)->bytes);
   }
   state.tail = sequence.export_tail();
   return state;
@@ -94,9 +96,11 @@ State in_pieces(const ModelPtr& model, Tokens prompt, const std::vector<std::siz
 Sequence restored(const ModelPtr& model, const State& state, Tokens tokens, bool with_tail) {
   Sequence sequence(model);
   for (std::size_t i = 0; i < state.blocks.size(); ++i) {
+    Result<KvPagePtr> page = sequence.make_page(state.blocks[i]);
+    EXPECT_TRUE(page.ok());
     EXPECT_TRUE(sequence
-                    .import_block(tokens.subspan(i * kBlockTokens, kBlockTokens), state.blocks[i],
-                                  /*exact=*/true)
+                    .import_page(tokens.subspan(i * kBlockTokens, kBlockTokens), *page,
+                                 /*exact=*/true)
                     .ok());
   }
   if (with_tail) {
@@ -305,7 +309,7 @@ TEST(Sequence, a_bounded_restore_says_so_and_stays_close) {
   while (sequence.prefilling()) sequence.prefill_step();
   EXPECT_FALSE(sequence.exact());
   for (std::size_t i = 0; i < state.blocks.size(); ++i) {
-    EXPECT_TRUE(sequence.export_block(static_cast<std::int64_t>(i)) == state.blocks[i])
+    EXPECT_TRUE(sequence.page(static_cast<std::int64_t>(i))->bytes == state.blocks[i])
         << "stored rows are never rewritten";
   }
   // Other windows, other logits; but of the same size, and pointing the same way.
@@ -368,6 +372,102 @@ TEST(Sequence, forgotten_windows_come_back) {
   EXPECT_TRUE(state_of(sequence) == state);
 }
 
+// A sequence of `tokens` whose first n_shared blocks are those of `from`.
+Sequence branch_of(const Sequence& from, std::int64_t n_shared, Tokens tokens) {
+  Sequence branch(model_of(kTinyA));
+  for (std::int64_t block = 0; block < n_shared; ++block) {
+    const auto first = static_cast<std::size_t>(block * kBlockTokens);
+    EXPECT_TRUE(branch
+                    .import_page(tokens.subspan(first, kBlockTokens), from.page(block),
+                                 /*exact=*/true)
+                    .ok());
+  }
+  EXPECT_TRUE(
+      branch.prefill(tokens.subspan(static_cast<std::size_t>(n_shared * kBlockTokens))).ok());
+  return branch;
+}
+
+// Two timelines part at a block's boundary or inside a block. Whatever they do after that, each is
+// what it would be alone, and the blocks before exist once.
+TEST(Sequence, timelines_share_the_blocks_before_they_part) {
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  std::printf("seed %u\n", seed);
+  const ModelPtr model = model_of(kTinyA);
+  std::vector<std::size_t> partings = {128, 256, 129, 255};
+  for (int i = 0; i < 3; ++i) partings.push_back(128 + random() % 200);
+  for (const std::size_t parting : partings) {
+    SCOPED_TRACE(testing::Message() << "parting at " << parting << ", seed " << seed);
+    const std::vector<TokenId> ours = prompt_of(kTinyA, 340);
+    std::vector<TokenId> theirs = ours;
+    for (std::size_t i = parting; i < theirs.size(); ++i) {
+      theirs[i] = static_cast<TokenId>(3 + random() % 500);
+    }
+    const std::size_t n = parting + 1 + random() % (theirs.size() - parting - 1);
+    const auto n_shared = static_cast<std::int64_t>(parting / kBlockTokens);
+
+    auto original = std::make_unique<Sequence>(model);
+    ASSERT_TRUE(original->prefill(Tokens(ours).first(n)).ok());
+    const State original_alone = state_of(*original);
+    auto branch =
+        std::make_unique<Sequence>(branch_of(*original, n_shared, Tokens(theirs).first(n)));
+    const State branch_alone = state_of(*branch);
+    EXPECT_TRUE(branch_alone == after_prefill(model, Tokens(theirs).first(n)));
+    EXPECT_TRUE(branch->exact());
+
+    // Both go on, in turns.
+    for (std::size_t i = n; i < std::min(n + 3, ours.size()); ++i) {
+      ASSERT_TRUE(original->decode(ours[i]).ok() && branch->decode(theirs[i]).ok());
+    }
+    ASSERT_TRUE(original->prefill(Tokens(ours).subspan(original->tokens().size())).ok());
+    ASSERT_TRUE(branch->prefill(Tokens(theirs).subspan(branch->tokens().size())).ok());
+    EXPECT_TRUE(state_of(*original) == after_prefill(model, ours));
+    EXPECT_TRUE(state_of(*branch) == after_prefill(model, theirs));
+
+    std::vector<std::weak_ptr<const KvPage>> shared;
+    for (std::int64_t block = 0; block < branch->n_blocks(); ++block) {
+      EXPECT_EQ(branch->page(block) == original->page(block), block < n_shared);
+      if (block < n_shared) shared.push_back(branch->page(block));
+    }
+    original.reset();
+    for (const auto& page : shared) EXPECT_EQ(page.use_count(), 1);
+    ASSERT_TRUE(branch->decode(5).ok());
+    branch.reset();
+    for (const auto& page : shared) EXPECT_TRUE(page.expired());
+  }
+}
+
+TEST(Sequence, equal_blocks_computed_twice_can_be_held_once) {
+  const ModelPtr model = model_of(kTinyA);
+  const std::vector<TokenId> prompt = prompt_of(kTinyA, 270);
+  Sequence first(model), second(model);
+  ASSERT_TRUE(first.prefill(Tokens(prompt).first(260)).ok());
+  ASSERT_TRUE(second.prefill(Tokens(prompt).first(259)).ok());
+  for (std::int64_t block = 0; block < 2; ++block) {
+    const std::weak_ptr<const KvPage> own = second.page(block);
+    ASSERT_EQ(own.lock()->bytes, first.page(block)->bytes);
+    second.replace_page(block, first.page(block));
+    EXPECT_TRUE(own.expired());
+  }
+  ASSERT_TRUE(second.prefill(Tokens(prompt).subspan(259)).ok());
+  EXPECT_TRUE(state_of(second) == after_prefill(model, prompt));
+  EXPECT_TRUE(state_of(first) == after_prefill(model, Tokens(prompt).first(260)));
+}
+
+TEST(Sequence, memory_is_pages_and_what_is_private) {
+  const ModelPtr model = model_of(kTinyA);
+  const std::vector<TokenId> prompt = prompt_of(kTinyA, 513);
+  Sequence sequence(model);
+  ASSERT_TRUE(sequence.prefill(Tokens(prompt).first(127)).ok());
+  const std::int64_t open_block = sequence.private_bytes();
+  EXPECT_EQ(sequence.bytes(), open_block);
+  EXPECT_GT(open_block, sequence.block_bytes() + model->info().window_bytes);
+  for (const TokenId token : Tokens(prompt).subspan(127)) ASSERT_TRUE(sequence.decode(token).ok());
+  EXPECT_EQ(sequence.bytes() - sequence.private_bytes(), 4 * sequence.block_bytes());
+  // Only the tokens themselves and their Engram classes grow, in vectors that double.
+  EXPECT_LE(sequence.private_bytes(), open_block + 2 * 513 * 8);
+}
+
 TEST(Sequence, bad_requests_leave_it_as_it_was) {
   const ModelPtr model = model_of(kTinyA);
   const std::vector<TokenId> prompt = prompt_of(kTinyA, 40);
@@ -392,9 +492,10 @@ TEST(Sequence, blocks_and_tails_of_another_size_are_corrupt) {
   std::vector<std::byte> block = state.blocks[0];
   block.pop_back();
   Sequence sequence(model);
-  EXPECT_EQ(sequence.import_block(Tokens(prompt).first(128), block, true).code(),
-            StatusCode::kCorrupt);
-  EXPECT_EQ(sequence.import_block(Tokens(prompt).first(127), state.blocks[0], true).code(),
+  EXPECT_EQ(sequence.make_page(block).status().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(sequence.make_page({}).status().code(), StatusCode::kCorrupt);
+  const Result<KvPagePtr> page = sequence.make_page(state.blocks[0]);
+  EXPECT_EQ(sequence.import_page(Tokens(prompt).first(127), *page, true).code(),
             StatusCode::kInvalidArgument);
   EXPECT_EQ(sequence.position(), 0);
   for (const std::size_t cut : {std::size_t{1}, state.tail.size() / 2, state.tail.size()}) {
