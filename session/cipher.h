@@ -40,7 +40,7 @@ Result<SecretKey> derive_key(const SecretKey& key, std::string_view label);
 Result<std::array<std::uint8_t, 32>> hmac_sha256(const SecretKey& key, std::string_view bytes);
 
 struct ScryptCost {
-  std::uint32_t log2_n = 17, r = 8, p = 1;  // 128 MiB and about 0.4 s
+  std::uint32_t log2_n = 17, r = 8, p = 1;  // 128 MiB and about 0.5 s
 
   bool operator==(const ScryptCost&) const = default;
 };
