@@ -4,7 +4,9 @@
 #define CAIRN_SESSION_BLOCK_KEY_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 
@@ -12,10 +14,20 @@
 
 namespace cairn::session {
 
+inline constexpr std::uint32_t kKvFormatVersion = 1;  // FORMAT.md: KV payload and tail payload
 inline constexpr int kBlockTokens = 128;  // one sliding window; every compression ratio divides it
 
 // SHA-256. The key names a token prefix and how it was computed, never the bytes of the block.
 using BlockKey = std::array<std::uint8_t, 32>;
+
+// For unordered containers: keys are hashes already.
+struct BlockKeyHash {
+  std::size_t operator()(const BlockKey& key) const {
+    std::size_t hash = 0;
+    std::memcpy(&hash, key.data(), sizeof hash);
+    return hash;
+  }
+};
 
 // How the rows of a block were computed. Numbers are on disk.
 enum class Provenance : std::uint8_t {

@@ -198,6 +198,30 @@ Result<bool> BlockStore::has(const BlockKey& key) {
   return record.status();
 }
 
+Result<FoundBlocks> BlockStore::find_all(std::span<const BlockKey> keys) {
+  FoundBlocks found;
+  found.records.reserve(keys.size());
+  for (std::size_t from = 0; from < keys.size(); from += kLookupKeys) {
+    std::vector<std::string> index_keys;
+    for (const BlockKey& key : keys.subspan(from, std::min(kLookupKeys, keys.size() - from))) {
+      index_keys.push_back(block_index_key(key));
+    }
+    CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.multi_get(Family::kBlockIndex, index_keys));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      std::optional<BlockRecord>& record = found.records.emplace_back();
+      if (!entries[i]) continue;
+      if (Result<BlockRecord> decoded = decode_block_entry(index_keys[i], *entries[i]);
+          decoded.ok()) {
+        record = std::move(*decoded);
+      } else {
+        ++found.n_corrupt;
+        (void)drop(keys[from + i]);  // may fail on a store that cannot be written
+      }
+    }
+  }
+  return found;
+}
+
 Result<std::size_t> BlockStore::stored_prefix(std::span<const BlockKey> chain) {
   for (std::size_t from = 0; from < chain.size(); from += kLookupKeys) {
     std::vector<std::string> keys;
@@ -212,11 +236,50 @@ Result<std::size_t> BlockStore::stored_prefix(std::span<const BlockKey> chain) {
   return chain.size();
 }
 
+// Removing a block removes both of its values at one instant, but they are read one after the
+// other.
+Status BlockStore::missing(const BlockKey& key, const BlockRecord& record) {
+  const Result<BlockRecord> again = find(key);
+  if (again.ok() && *again == record) return corrupt("indexed but not stored");
+  if (again.ok()) return {StatusCode::kNotFound, "replaced while it was read"};
+  return again.status();
+}
+
+Status BlockStore::view(std::span<const FoundBlock> blocks, const Visitor& visit) {
+  std::vector<std::string> keys;
+  keys.reserve(blocks.size());
+  for (const FoundBlock& block : blocks) {
+    keys.push_back(block_number_key(block.record.kv_namespace, block.record.number));
+  }
+  std::size_t n_seen = 0;
+  Status failure;
+  const auto look = [&](std::size_t i, std::optional<std::string_view> value) {
+    const FoundBlock& block = blocks[i];
+    const Result<PayloadView> view = value ? unseal_payload(Family::kBlocks, keys[i], *value)
+                                           : Result<PayloadView>(missing(block.key, block.record));
+    if (!(failure = view.status()).ok()) return false;
+    const Result<BlockDescriptor> descriptor = decode_block_descriptor(view->descriptor);
+    failure = descriptor.ok() ? check_descriptor(*descriptor, block.key, block.record, block.tokens,
+                                                 view->payload.size())
+                              : descriptor.status();
+    if (!failure.ok()) return false;
+    visit(std::as_bytes(std::span(view->payload)), static_cast<std::int64_t>(value->size()));
+    n_seen = i + 1;
+    return true;
+  };
+  const Status read = storage_.view(Family::kBlocks, keys, look);
+  if (!read.ok()) failure = read;
+  if (failure.ok()) return {};
+  // Dropping may fail on a store that cannot be written; the block is then reported again.
+  if (failure.code() == StatusCode::kCorrupt) (void)drop(blocks[n_seen].key);
+  return about(blocks[n_seen].key, failure);
+}
+
 Result<Block> BlockStore::read(const BlockKey& key, std::span<const TokenId> tokens) {
   CAIRN_ASSIGN_OR_RETURN(const BlockRecord record, find(key));
   const std::string value_key = block_number_key(record.kv_namespace, record.number);
   Result<std::string> value = storage_.get(Family::kBlocks, value_key);
-  if (value.status().code() == StatusCode::kNotFound) return corrupt("indexed but not stored");
+  if (value.status().code() == StatusCode::kNotFound) return missing(key, record);
   if (!value.ok()) return value.status();
 
   Block block;

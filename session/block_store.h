@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -38,6 +40,19 @@ struct Block {
   }
 };
 
+// What the index has of some keys.
+struct FoundBlocks {
+  std::vector<std::optional<BlockRecord>> records;  // one for each key, in their order
+  std::int64_t n_corrupt = 0;                       // entries that did not check; they are dropped
+};
+
+// A block that the index has, to be looked at. Tokens are borrowed.
+struct FoundBlock {
+  BlockKey key{};
+  std::span<const TokenId> tokens;
+  BlockRecord record;
+};
+
 // Safe from any thread. A cache: whatever does not check is dropped, reported as kCorrupt once, and
 // kNotFound from then on.
 class BlockStore {
@@ -51,9 +66,18 @@ class BlockStore {
 
   // The block with this key, whole and made of these tokens.
   Result<Block> get(const BlockKey& key, std::span<const TokenId> tokens);
+  // Looks at the blocks one after another, without copying them. `visit` gets the payload of each
+  // that checks and the bytes that were read for it; the payload dies when it returns. Ends at the
+  // first block that fails: kCorrupt (it is dropped), kNotFound (it was removed since it was
+  // found).
+  using Visitor =
+      std::function<void(std::span<const std::byte> payload, std::int64_t n_bytes_read)>;
+  Status view(std::span<const FoundBlock> blocks, const Visitor& visit);
   // Where the block is, from the index alone.
   Result<BlockRecord> find(const BlockKey& key);
   Result<bool> has(const BlockKey& key);
+  // The same of many.
+  Result<FoundBlocks> find_all(std::span<const BlockKey> keys);
   // How many keys of a chain, from its first on, are in the index without a gap.
   Result<std::size_t> stored_prefix(std::span<const BlockKey> chain);
   // Forgets a block that turned out to be of no use. Not an error if it is not there.
@@ -88,6 +112,8 @@ class BlockStore {
   };
 
   Result<Block> read(const BlockKey& key, std::span<const TokenId> tokens);
+  // What is wrong with a block that is indexed as `record` says and not stored.
+  Status missing(const BlockKey& key, const BlockRecord& record);
   Result<std::uint64_t> take_numbers(std::uint32_t kv_namespace, std::size_t count);
   Status write_namespace(const NamespaceRecord& record, Durability durability);
 

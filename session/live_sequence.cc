@@ -1,12 +1,14 @@
+// Keys of blocks are computed when blocks become whole, so that their pages can be shared with
+// other sessions at once. What the store has of them is known from what was restored and committed
+// here; offering a block that is stored already costs one look-up.
 #include "session/live_sequence.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string>
+#include <utility>
 
 #include "engine/model_config.h"
-#include "engine/pass_plan.h"
 #include "engine/sizes.h"
+#include "session/tail_payload.h"
 
 namespace cairn::session {
 namespace {
@@ -19,218 +21,96 @@ std::span<const TokenId> block_tokens(std::span<const TokenId> tokens, std::int6
   return tokens.subspan(usize(block * kBlockTokens), usize(kBlockTokens));
 }
 
-// What stands before the sequence's own bytes in a tail (FORMAT.md "Tail payload").
-struct TailHeader {
-  std::uint32_t version = kKvFormatVersion;
-  std::uint32_t n_tokens = 0;  // after the last whole block; their ids follow the header
-  std::int64_t first_bounded = -1;
-};
-
-std::vector<std::byte> encode_tail(const TailHeader& header, std::span<const TokenId> tokens,
-                                   const std::vector<std::byte>& state) {
-  std::vector<std::byte> out(sizeof header + tokens.size_bytes() + state.size());
-  std::memcpy(out.data(), &header, sizeof header);
-  if (!tokens.empty()) std::memcpy(out.data() + sizeof header, tokens.data(), tokens.size_bytes());
-  std::memcpy(out.data() + sizeof header + tokens.size_bytes(), state.data(), state.size());
-  return out;
-}
-
-// False if the bytes are not a tail at `position` whose open block starts with `tokens`.
-bool decode_tail(std::span<const std::byte> payload, std::span<const TokenId> tokens,
-                 TailHeader* header, std::span<const std::byte>* state) {
-  if (payload.size() < sizeof *header) return false;
-  std::memcpy(header, payload.data(), sizeof *header);
-  payload = payload.subspan(sizeof *header);
-  if (header->version != kKvFormatVersion || header->n_tokens != tokens.size() ||
-      payload.size() < tokens.size_bytes() ||
-      !std::equal(payload.begin(),
-                  payload.begin() + static_cast<std::ptrdiff_t>(tokens.size_bytes()),
-                  std::as_bytes(tokens).begin())) {
-    return false;
-  }
-  *state = payload.subspan(tokens.size_bytes());
-  return true;
-}
-
-bool lost(const Status& status) {
-  return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorrupt;
-}
-
 }  // namespace
 
 LiveSequence::LiveSequence(std::shared_ptr<const engine::LoadedModel> model, RestoreSource source)
-    : model_(std::move(model)), source_(std::move(source)), root_(root_key(source_.kv_namespace)) {
-  reset();
-}
+    : model_(std::move(model)), source_(std::move(source)), root_(root_key(source_.kv_namespace)) {}
 
-void LiveSequence::reset() {
-  sequence_ = std::make_unique<engine::Sequence>(model_);
+void LiveSequence::clear() {
+  sequence_.reset();
   broken_ = false;
   chain_.clear();
   stored_blocks_ = 0;
   first_bounded_ = -1;
   tail_position_ = -1;
+  unshared_blocks_ = 0;
 }
 
-BlockKey LiveSequence::chain_end() const { return chain_.empty() ? root_ : chain_.back(); }
-
-BlockKey LiveSequence::next_key(std::span<const TokenId> tokens, Provenance provenance) const {
-  return block_key(chain_end(), provenance, tokens);
+void LiveSequence::release() {
+  abandon();
+  clear();
 }
 
-Result<bool> LiveSequence::import_next_block(std::span<const TokenId> tokens, Provenance provenance,
-                                             bool* corrupt) {
-  const BlockKey key = next_key(tokens, provenance);
-  const Result<Block> block = source_.store->get_block(key, tokens);
-  if (!block.ok()) {
-    if (!lost(block.status())) return block.status();
-    *corrupt = *corrupt || block.status().code() == StatusCode::kCorrupt;
-    return false;
-  }
-  const bool exact = provenance == Provenance::kExact;
-  const Status imported = sequence_->import_block(tokens, block->payload(), exact);
-  if (!imported.ok()) {  // sealed and found, yet of another size: of no use to anyone
-    *corrupt = true;
-    CAIRN_RETURN_IF_ERROR(source_.store->blocks().drop(key));
-    return false;
-  }
-  if (!exact && first_bounded_ < 0) first_bounded_ = static_cast<std::int64_t>(chain_.size());
-  chain_.push_back(key);
-  stored_blocks_ = static_cast<std::int64_t>(chain_.size());
-  return true;
+void LiveSequence::abandon() {
+  restore_.reset();
+  previous_.reset();
+  if (sequence_) sequence_->abandon_prefill();
 }
 
-Result<std::int64_t> LiveSequence::stored_chain(std::span<const TokenId> target) const {
-  const std::int64_t n_blocks = static_cast<std::int64_t>(target.size()) / kBlockTokens;
-  std::int64_t n_stored = 0;
-  BlockKey parent = root_;
-  for (const Provenance provenance : {Provenance::kExact, Provenance::kBounded}) {
-    if (provenance == Provenance::kBounded && source_.policy == RestorePolicy::kExact) break;
-    std::vector<BlockKey> chain;
-    for (std::int64_t block = n_stored; block < n_blocks; ++block) {
-      chain.push_back(block_key(chain.empty() ? parent : chain.back(), provenance,
-                                block_tokens(target, block)));
+std::int64_t LiveSequence::private_bytes() const {
+  if (!sequence_) return 0;
+  return sequence_->private_bytes() + unshared_blocks_ * sequence_->block_bytes();
+}
+
+// -- restoring --
+
+void LiveSequence::start_restore(std::vector<TokenId> target) {
+  abandon();
+  target_ = std::move(target);
+  if (sequence_ && !broken_) {
+    const std::span<const TokenId> live = sequence_->tokens();
+    if (!live.empty() && live.size() <= target_.size() &&
+        std::equal(live.begin(), live.end(), target_.begin())) {
+      return;
     }
-    CAIRN_ASSIGN_OR_RETURN(const std::size_t n_found, source_.store->stored_prefix(chain));
-    if (n_found > 0) parent = chain[n_found - 1];
-    n_stored += static_cast<std::int64_t>(n_found);
+    previous_ = std::move(sequence_);
   }
-  return n_stored;
+  clear();
+  restore_ = std::make_unique<Restore>(model_, source_, target_);
 }
 
-// A prompt that was cut off may have left blocks far beyond the tail of the turn before. Counted in
-// rows of an exact replay, so that no bounded session gives up an exact tail for little.
-Result<bool> LiveSequence::blocks_beat_tail(std::span<const TokenId> target) const {
-  const auto end = static_cast<std::int64_t>(target.size());
-  const Result<TailRecord> tail = source_.store->find_tail(source_.session);
-  if (!tail.ok() || tail->position > end) return false;  // restoring it will tell
-  const auto rows_from = [&](std::int64_t n_blocks) {
-    engine::PlanRequest request;
-    request.live = {n_blocks * kBlockTokens, false, false};
-    request.end = end;
-    return end - engine::make_plan(model_->config(), request).begin;
-  };
-  const std::int64_t rows_after_tail = end - tail->position;
-  if (rows_after_tail <= rows_from(end / kBlockTokens)) return false;  // whatever is stored
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t n_blocks, stored_chain(target));
-  return rows_from(n_blocks) < rows_after_tail;
-}
-
-Result<LiveSequence::Restored> LiveSequence::restore_tail(std::span<const TokenId> target) {
-  Restored restored;
-  const Result<Tail> tail = source_.store->get_tail(source_.session);
-  if (!tail.ok()) {
-    if (!lost(tail.status())) return tail.status();
-    restored.corrupt = tail.status().code() == StatusCode::kCorrupt;
-    return restored;
-  }
-  const std::int64_t position = tail->record.position;
-  const std::int64_t n_blocks = position / kBlockTokens;
-  if (position > static_cast<std::int64_t>(target.size())) return restored;  // the head has moved
-  const std::span<const TokenId> open_block =
-      target.subspan(usize(n_blocks * kBlockTokens), usize(position % kBlockTokens));
-  TailHeader header;
-  std::span<const std::byte> state;
-  if (!decode_tail(tail->payload(), open_block, &header, &state)) return restored;
-  if (source_.policy == RestorePolicy::kExact && header.first_bounded >= 0) return restored;
-  for (std::int64_t block = 0; block < n_blocks; ++block) {
-    const bool bounded = header.first_bounded >= 0 && block >= header.first_bounded;
-    CAIRN_ASSIGN_OR_RETURN(
-        const bool found,
-        import_next_block(block_tokens(target, block),
-                          bounded ? Provenance::kBounded : Provenance::kExact, &restored.corrupt));
-    if (!found) return restored;
-  }
-  if (chain_end() != tail->record.chain_key) return restored;  // of another prefix
-  const Status imported = sequence_->import_tail(open_block, state);
-  if (!imported.ok()) {
-    restored.corrupt = true;
-    CAIRN_RETURN_IF_ERROR(source_.store->drop_tail(source_.session));
-    return restored;
-  }
-  first_bounded_ = header.first_bounded;
-  tail_position_ = position;
-  restored.tokens = position;
-  return restored;
-}
-
-Result<LiveSequence::Restored> LiveSequence::restore_blocks(std::span<const TokenId> target) {
-  Restored restored;
-  const std::int64_t n_blocks = static_cast<std::int64_t>(target.size()) / kBlockTokens;
-  for (std::int64_t block = 0; block < n_blocks; ++block) {
-    const std::span<const TokenId> tokens = block_tokens(target, block);
-    bool found = false;
-    if (first_bounded_ < 0) {
-      CAIRN_ASSIGN_OR_RETURN(found,
-                             import_next_block(tokens, Provenance::kExact, &restored.corrupt));
-    }
-    if (!found && source_.policy == RestorePolicy::kBounded) {
-      CAIRN_ASSIGN_OR_RETURN(found,
-                             import_next_block(tokens, Provenance::kBounded, &restored.corrupt));
-    }
-    if (!found) break;
-  }
-  restored.tokens = sequence_->position();
-  return restored;
-}
-
-Result<ReuseReport> LiveSequence::start_restore(std::span<const TokenId> target) {
-  Result<ReuseReport> report = plan_restore(target);
-  if (!report.ok()) reset();  // an import may have stopped in the middle
-  return report;
-}
-
-Result<ReuseReport> LiveSequence::plan_restore(std::span<const TokenId> target) {
-  ReuseReport report;
-  report.prompt_tokens = static_cast<std::int64_t>(target.size());
-  sequence_->abandon_prefill();
-  const std::span<const TokenId> live = sequence_->tokens();
-  const bool continues = !broken_ && live.size() <= target.size() &&
-                         std::equal(live.begin(), live.end(), target.begin());
-  if (continues && !live.empty()) {
-    report.from_memory = sequence_->position();
+Result<std::optional<ReuseReport>> LiveSequence::restore_step() {
+  Result<ReuseReport> report = Status();
+  if (restore_) {
+    const Result<bool> done = restore_->step();
+    if (done.ok() && !*done) return std::optional<ReuseReport>();
+    report = done.ok() ? adopt(restore_->take()) : done.status();
+    restore_.reset();
+    previous_.reset();
   } else {
-    reset();
-    CAIRN_ASSIGN_OR_RETURN(const bool skip_tail, blocks_beat_tail(target));
-    Restored restored;
-    if (!skip_tail) {
-      CAIRN_ASSIGN_OR_RETURN(restored, restore_tail(target));
-    }
-    report.tail_restored = restored.tokens > 0;
-    bool corrupt = restored.corrupt;
-    if (restored.tokens == 0) {
-      reset();
-      CAIRN_ASSIGN_OR_RETURN(restored, restore_blocks(target));
-      corrupt = corrupt || restored.corrupt;
-    }
-    report.from_disk = restored.tokens;
-    if (corrupt) report.cause = MissCause::kCorrupt;
+    ReuseReport from_memory;
+    from_memory.from_memory = sequence_->position();
+    report = plan_prefill(std::move(from_memory));
   }
+  if (report.ok()) return std::optional(std::move(*report));
+  clear();
+  return report.status();
+}
+
+Result<ReuseReport> LiveSequence::adopt(Restored restored) {
+  sequence_ = std::move(restored.sequence);
+  chain_ = std::move(restored.chain);
+  stored_blocks_ = restored.stored_blocks;
+  first_bounded_ = restored.first_bounded;
+  tail_position_ = restored.tail_position;
+  for (std::int64_t block = 0; block < sequence_->n_blocks(); ++block) share_page(block);
+  ReuseReport report;
+  report.from_memory = restored.from_memory;
+  report.from_disk = sequence_->position() - restored.from_memory;
+  report.tail_restored = restored.tail_position >= 0;
+  report.bytes_read = restored.n_bytes_read;
+  if (restored.n_blocks_corrupt + restored.n_tails_corrupt > 0) report.cause = MissCause::kCorrupt;
+  return plan_prefill(std::move(report));
+}
+
+Result<ReuseReport> LiveSequence::plan_prefill(ReuseReport report) {
   const std::int64_t reused = sequence_->position();
+  report.prompt_tokens = static_cast<std::int64_t>(target_.size());
   report.prefilled = report.prompt_tokens - reused;
   engine::PrefillOptions options;
   options.bounded_restore = source_.policy == RestorePolicy::kBounded;
-  CAIRN_RETURN_IF_ERROR(sequence_->start_prefill(target.subspan(usize(reused)), options));
+  CAIRN_RETURN_IF_ERROR(
+      sequence_->start_prefill(std::span(target_).subspan(usize(reused)), options));
   report.replayed = sequence_->prefilling() ? sequence_->replayed() : 0;
   const bool exact_plan = !sequence_->prefilling() || sequence_->plan_is_exact();
   if (!exact_plan && first_bounded_ < 0) {
@@ -241,42 +121,72 @@ Result<ReuseReport> LiveSequence::plan_restore(std::span<const TokenId> target) 
   return report;
 }
 
+// -- going on --
+
+void LiveSequence::prefill_step() {
+  sequence_->prefill_step();
+  extend_chain();
+}
+
+Status LiveSequence::decode(TokenId token) {
+  CAIRN_RETURN_IF_ERROR(sequence_->decode(token));
+  extend_chain();
+  return {};
+}
+
 void LiveSequence::extend_chain() {
   const std::span<const TokenId> tokens = sequence_->tokens();
   while (static_cast<std::int64_t>(chain_.size()) < sequence_->n_blocks()) {
     const auto block = static_cast<std::int64_t>(chain_.size());
-    const bool bounded = first_bounded_ >= 0 && block >= first_bounded_;
-    chain_.push_back(
-        next_key(block_tokens(tokens, block), bounded ? Provenance::kBounded : Provenance::kExact));
+    chain_.push_back(block_key(chain_end(),
+                               is_bounded(block) ? Provenance::kBounded : Provenance::kExact,
+                               block_tokens(tokens, block)));
+    share_page(block);
   }
 }
 
+// Bytes of a bounded block depend on where its replay began: equal keys do not make them equal, and
+// a live state must not change under its owner.
+void LiveSequence::share_page(std::int64_t block) {
+  const engine::KvPagePtr own = sequence_->page(block);
+  engine::KvPagePtr shared = source_.pool->share(chain_[usize(block)], own);
+  if (shared == own) return;
+  if (is_bounded(block)) {
+    ++unshared_blocks_;
+  } else {
+    sequence_->replace_page(block, std::move(shared));
+  }
+}
+
+// -- storing --
+
+std::int64_t LiveSequence::n_new_blocks() const {
+  return broken_ ? 0 : static_cast<std::int64_t>(chain_.size()) - stored_blocks_;
+}
+
 void LiveSequence::add_blocks(Commit& commit, Payloads& payloads) {
-  if (broken_) return;
-  extend_chain();
+  if (broken_ || !sequence_) return;
   const std::span<const TokenId> tokens = sequence_->tokens();
-  payloads.blocks.reserve(usize(sequence_->n_blocks() - stored_blocks_));
-  for (std::int64_t block = stored_blocks_; block < sequence_->n_blocks(); ++block) {
-    payloads.blocks.push_back(sequence_->export_block(block));
+  const std::int64_t end = std::min(static_cast<std::int64_t>(chain_.size()),
+                                    stored_blocks_ + static_cast<std::int64_t>(kCommitBlocks));
+  for (std::int64_t block = stored_blocks_; block < end; ++block) {
+    payloads.blocks.push_back(sequence_->page(block));
     NewBlock& added = commit.blocks.emplace_back();
     added.key = chain_[usize(block)];
     added.parent = block == 0 ? root_ : chain_[usize(block - 1)];
-    added.provenance =
-        first_bounded_ >= 0 && block >= first_bounded_ ? Provenance::kBounded : Provenance::kExact;
+    added.provenance = is_bounded(block) ? Provenance::kBounded : Provenance::kExact;
     added.depth = static_cast<std::uint32_t>(block);
     added.tokens = block_tokens(tokens, block);
-    added.payload = payloads.blocks.back();
+    added.payload = payloads.blocks.back()->bytes;
   }
 }
 
 void LiveSequence::add_tail(Commit& commit, std::uint64_t sequence, Payloads& payloads) {
-  extend_chain();
-  const std::span<const TokenId> open_block =
-      sequence_->tokens().subspan(usize(sequence_->n_blocks() * kBlockTokens));
-  TailHeader header;
-  header.n_tokens = static_cast<std::uint32_t>(open_block.size());
-  header.first_bounded = first_bounded_;
-  payloads.tail = encode_tail(header, open_block, sequence_->export_tail());
+  const std::vector<std::byte> state = sequence_->export_tail();
+  payloads.tail = encode_tail(
+      {.first_bounded = first_bounded_,
+       .tokens = sequence_->tokens().subspan(usize(sequence_->n_blocks() * kBlockTokens)),
+       .state = state});
   NewTail& tail = commit.tail.emplace();
   tail.position = sequence_->position();
   tail.chain_key = chain_end();
@@ -287,6 +197,14 @@ void LiveSequence::add_tail(Commit& commit, std::uint64_t sequence, Payloads& pa
 void LiveSequence::committed(const Commit& commit) {
   stored_blocks_ += static_cast<std::int64_t>(commit.blocks.size());
   if (commit.tail) tail_position_ = commit.tail->position;
+}
+
+BlockKey LiveSequence::stored_chain_key() const {
+  return stored_blocks_ == 0 ? root_ : chain_[usize(stored_blocks_ - 1)];
+}
+
+bool LiveSequence::has_unstored_state() const {
+  return n_new_blocks() > 0 || (ready() && tail_position_ != sequence_->position());
 }
 
 bool LiveSequence::tail_is_due() const {

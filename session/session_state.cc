@@ -51,7 +51,8 @@ SessionState::SessionState(std::shared_ptr<engine::LoadedModel> model,
     : model_(std::move(model)),
       store_(std::move(store)),
       lease_(std::move(lease)),
-      live_(model_, {&store_->store(), record.id, std::move(kv_namespace), record.options.restore}),
+      live_(model_, {&store_->store(), &store_->pages(), record.id, std::move(kv_namespace),
+                     record.options.restore}),
       record_(std::move(record)) {}
 
 Result<std::shared_ptr<SessionState>> SessionState::create(
@@ -315,35 +316,58 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
   return input;
 }
 
-Result<std::int64_t> SessionState::write_with_state(Commit& commit, bool with_tail) {
-  LiveSequence::Payloads payloads;
-  live_.add_blocks(commit, payloads);
-  if (with_tail && live_.ready()) {
-    live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
+Result<std::int64_t> SessionState::write_surplus_blocks() {
+  std::int64_t n_bytes = 0;
+  while (live_.n_new_blocks() > static_cast<std::int64_t>(kCommitBlocks)) {
+    Commit commit;
+    commit.durability = Durability::kBuffered;
+    LiveSequence::Payloads payloads;
+    live_.add_blocks(commit, payloads);
+    CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));
+    live_.committed(commit);
+    n_bytes += receipt.bytes_written;
   }
-  if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return std::int64_t{0};
+  return n_bytes;
+}
+
+Result<std::int64_t> SessionState::write_with_state(Commit& commit, StateToStore state) {
+  LiveSequence::Payloads payloads;
+  std::int64_t n_bytes = 0;
+  if (state != StateToStore::kNothing) {
+    const Result<std::int64_t> surplus = write_surplus_blocks();
+    if (surplus.ok()) {
+      n_bytes = *surplus;
+      live_.add_blocks(commit, payloads);
+      if (state == StateToStore::kTail && live_.ready()) {
+        live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
+      }
+    } else if (surplus.status().code() != StatusCode::kOutOfDisk) {
+      return surplus.status();
+    }
+  }
+  if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return n_bytes;
   Result<CommitReceipt> receipt = write(commit);
   if (receipt.status().code() == StatusCode::kOutOfDisk &&
       (!commit.blocks.empty() || commit.tail)) {
     commit.blocks.clear();
     commit.tail.reset();
-    if (commit.events.empty()) return std::int64_t{0};  // nothing lost but a later restore's time
+    if (commit.events.empty()) return n_bytes;  // nothing lost but a later restore's time
     receipt = write(commit);
   }
   if (!receipt.ok()) return receipt.status();
   live_.committed(commit);
-  return receipt->bytes_written;
+  return n_bytes + receipt->bytes_written;
 }
 
 Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& new_tokens,
-                                                   bool with_tail) {
+                                                   StateToStore state) {
   std::lock_guard lock(mutex_);
   Commit commit;
   commit.durability = Durability::kBuffered;
   if (!new_tokens.empty()) {
     add_event(commit, TokensGenerated{open_turn_->started.turn, new_tokens});
   }
-  return write_with_state(commit, with_tail);
+  return write_with_state(commit, state);
 }
 
 Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_tokens,
@@ -358,7 +382,7 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   ended.n_tokens = static_cast<std::int64_t>(open_turn_->tokens.size() + new_tokens.size());
   ended.message = answer(output, {});
   add_event(commit, std::move(ended));
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(commit, /*with_tail=*/true));
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(commit, StateToStore::kTail));
   running_ = false;  // not after an error: the turn is still to be interrupted
   return bytes;
 }

@@ -25,6 +25,13 @@ struct OpenTurn {
   std::vector<TokenId> tokens;  // in the log
 };
 
+// How much of the live state a commit takes along.
+enum class StateToStore {
+  kNothing,
+  kBlocks,  // new whole blocks
+  kTail,    // those and the tail, if the live state allows
+};
+
 // Safe from any thread but for live(), which is the strand's. While a turn runs it alone writes the
 // session's log.
 class SessionState {
@@ -59,8 +66,8 @@ class SessionState {
 
   // --- By the running turn, on the strand.
 
-  // Puts tokens, new blocks and (with_tail, if the live state allows) the tail into the log.
-  Result<std::int64_t> commit_progress(const std::vector<TokenId>& new_tokens, bool with_tail);
+  // Puts tokens and as much of the state as `state` says into the store. Returns the bytes written.
+  Result<std::int64_t> commit_progress(const std::vector<TokenId>& new_tokens, StateToStore state);
   // Ends the turn: tokens, the assistant's message, blocks and tail in one synced commit. After an
   // error the turn is still running.
   Result<std::int64_t> end_turn(const std::vector<TokenId>& new_tokens, EndReason reason,
@@ -77,10 +84,11 @@ class SessionState {
   // Appends to a commit; sequences follow the record's.
   void add_event(Commit& commit, EventBody body);
   Result<CommitReceipt> write(Commit& commit);
-  // Writes the commit's events with the live state's new blocks and (with_tail, if it is ready)
-  // tail. Where the disk has no room for state the log goes on without it: state can be computed
-  // again. Returns the bytes written.
-  Result<std::int64_t> write_with_state(Commit& commit, bool with_tail);
+  // Writes the commit's events with so much of the live state. Where the disk has no room for state
+  // the log goes on without it: state can be computed again. Returns the bytes written.
+  Result<std::int64_t> write_with_state(Commit& commit, StateToStore state);
+  // Writes new blocks in commits of their own until one commit holds the rest.
+  Result<std::int64_t> write_surplus_blocks();
   TurnEnded end_of_open_turn() const;  // as the log has it so far; there must be one
   Status check_not_running() const;
   Status check_fits(const Message& message) const;

@@ -363,6 +363,25 @@ Result<TailRecord> SessionStore::find_tail(const SessionId& id, std::uint64_t sl
   return decode_tail_record(content);
 }
 
+Result<FoundTails> SessionStore::find_tails(const SessionId& id) {
+  FoundTails found;
+  std::vector<std::uint64_t> damaged;
+  const std::string prefix = session_key(id);
+  CAIRN_RETURN_IF_ERROR(storage_->scan(
+      Family::kTailIndex, prefix, prefix, [&](std::string_view key, std::string_view value) {
+        Result<TailRecord> record = decode_tail_entry(key, value);
+        if (record.ok()) {
+          found.tails.push_back(std::move(*record));
+        } else if (const auto slot = parse_event_sequence(key)) {  // keys of one form
+          damaged.push_back(*slot);
+        }
+        return true;
+      }));
+  found.n_corrupt = static_cast<std::int64_t>(damaged.size());
+  for (const std::uint64_t slot : damaged) (void)drop_tail(id, slot);
+  return found;
+}
+
 Result<Tail> SessionStore::read_tail(const SessionId& id, std::uint64_t slot) {
   const std::string key = tail_key(id, slot);
   CAIRN_ASSIGN_OR_RETURN(const TailRecord indexed, find_tail(id, slot));

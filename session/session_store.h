@@ -76,6 +76,12 @@ struct Tail {
   }
 };
 
+// The tails that a session has.
+struct FoundTails {
+  std::vector<TailRecord> tails;
+  std::int64_t n_corrupt = 0;  // entries of the index that did not check; they are dropped
+};
+
 struct SessionStoreStats {
   std::int64_t bytes_on_disk = 0;  // allocated blocks of every file
   std::int64_t n_sessions = 0, n_blocks = 0, n_tails = 0;
@@ -180,6 +186,8 @@ class SessionStore {
   Result<Tail> get_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
   // What the tail is for, without reading it.
   Result<TailRecord> find_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
+  // All of the session, in the order of their slots.
+  Result<FoundTails> find_tails(const SessionId& id);
   Status drop_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
 
   // Walks keys and files: milliseconds for 10^5 blocks.

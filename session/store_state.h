@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cairn/store.h"
+#include "session/page_pool.h"
 #include "session/session_store.h"
 
 namespace cairn::session {
@@ -19,10 +20,13 @@ class StoreState {
 
   const std::shared_ptr<engine::RuntimeState>& runtime() const { return runtime_; }
   SessionStore& store() const { return *store_; }
+  // Of the live state of all sessions.
+  PagePool& pages() { return pages_; }
 
  private:
   std::shared_ptr<engine::RuntimeState> runtime_;
   std::unique_ptr<SessionStore> store_;
+  PagePool pages_;
 };
 
 SessionInfo session_info(const SessionRecord& record);

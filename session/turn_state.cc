@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kGroupInterval{50};
 constexpr std::size_t kGroupTokens = 64;
+// Each commit with blocks makes files of its own: blocks wait for others, but not for long.
+constexpr std::int64_t kGroupBlocks = 16;
+constexpr std::chrono::seconds kBlocksInterval{5};
 constexpr std::size_t kRedeliveredTokens = 64;  // of a resumed turn, in one step
 // A longer wait is one for ever: the clock cannot count so far.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
@@ -155,7 +158,7 @@ bool TurnState::advance() {
 
 Status TurnState::step() {
   if (cancelled_) {
-    CAIRN_RETURN_IF_ERROR(flush(/*with_tail=*/true));
+    CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
     stop(EndReason::kCancelled, {});
     return {};
   }
@@ -176,12 +179,20 @@ Status TurnState::step() {
 
 Status TurnState::restore() {
   const Clock::time_point start = Clock::now();
-  usage_.queued_ms = ms_since(created_);
-  std::vector<TokenId> target = input_.prompt;
-  target.insert(target.end(), input_.turn.tokens.begin(), input_.turn.tokens.end());
-  CAIRN_ASSIGN_OR_RETURN(usage_.reuse, session_->live().start_restore(target));
-  usage_.reuse.restore_ms = ms_since(start);
-  explain(usage_.reuse, target);
+  LiveSequence& live = session_->live();
+  if (!restoring_) {
+    restoring_ = true;
+    usage_.queued_ms = ms_since(created_);
+    std::vector<TokenId> target = input_.prompt;
+    target.insert(target.end(), input_.turn.tokens.begin(), input_.turn.tokens.end());
+    live.start_restore(std::move(target));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<ReuseReport> reuse, live.restore_step());
+  restore_ms_ += ms_since(start);
+  if (!reuse) return {};
+  usage_.reuse = *reuse;
+  usage_.reuse.restore_ms = restore_ms_;
+  explain(usage_.reuse);
   usage_.resumed_tokens = n_generated_ = static_cast<std::int64_t>(input_.turn.tokens.size());
   Event started;
   started.kind = EventKind::kTurnStarted;
@@ -213,11 +224,14 @@ Status TurnState::prefill_chunk() {
     progress.done = live.prefilling() ? live.sequence().prefill_next() : usage_.reuse.prompt_tokens;
     progress.total = usage_.reuse.prompt_tokens;
     emit(std::move(progress));
-    if (live.prefilling()) return live.has_new_blocks() ? flush(/*with_tail=*/false) : Status();
+    if (live.prefilling()) {
+      return state_that_is_due() == StateToStore::kNothing ? Status()
+                                                           : flush(StateToStore::kBlocks);
+    }
   }
   // The whole prompt is computed: from here a restart needs none of it again.
   if (usage_.reuse.prefilled + usage_.reuse.replayed > 0) {
-    CAIRN_RETURN_IF_ERROR(flush(/*with_tail=*/true));
+    CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
   }
   phase_ = Phase::kDecode;
   decode_start_ = Clock::now();
@@ -242,7 +256,9 @@ Status TurnState::decode_token() {
   unlogged_.push_back(token);
   std::vector<engine::OutputEvent> events;
   parser_.push(token, events);
-  if (flush_is_due()) CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due()));
+  if (flush_is_due()) {
+    CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due() ? StateToStore::kTail : state_that_is_due()));
+  }
   emit_parsed(events, /*replayed=*/false);
   if (token == model.eos()) return finish(EndReason::kStop);
   if (n_generated_ < input_.turn.started.max_tokens &&
@@ -256,11 +272,19 @@ bool TurnState::flush_is_due() const {
   return unlogged_.size() >= kGroupTokens || Clock::now() - last_flush_ >= kGroupInterval;
 }
 
-Status TurnState::flush(bool with_tail) {
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, session_->commit_progress(unlogged_, with_tail));
+StateToStore TurnState::state_that_is_due() const {
+  const std::int64_t n_blocks = session_->live().n_new_blocks();
+  const bool due =
+      n_blocks >= kGroupBlocks || (n_blocks > 0 && Clock::now() - last_blocks_ >= kBlocksInterval);
+  return due ? StateToStore::kBlocks : StateToStore::kNothing;
+}
+
+Status TurnState::flush(StateToStore state) {
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, session_->commit_progress(unlogged_, state));
   usage_.bytes_written += bytes;
   unlogged_.clear();
   last_flush_ = Clock::now();
+  if (state != StateToStore::kNothing) last_blocks_ = last_flush_;
   return {};
 }
 
@@ -280,7 +304,7 @@ Status TurnState::finish(EndReason reason) {
 }
 
 void TurnState::stop(EndReason reason, Status status) {
-  session_->live().abandon_prefill();
+  session_->live().abandon();
   session_->interrupt_turn();
   emit_end(reason, std::move(status));
 }
@@ -332,7 +356,8 @@ void TurnState::emit_parsed(std::vector<engine::OutputEvent>& events, bool repla
 }
 
 // Says why not more was reused, from what the session's log knows.
-void TurnState::explain(ReuseReport& report, std::span<const TokenId> target) const {
+void TurnState::explain(ReuseReport& report) const {
+  const std::span<const TokenId> target = session_->live().target();
   const auto differs =
       std::mismatch(target.begin(), target.end(), input_.known.begin(), input_.known.end());
   const std::int64_t common = differs.first - target.begin();

@@ -54,14 +54,15 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   Status redeliver();
   Status prefill_chunk();
   Status decode_token();
-  Status flush(bool with_tail);
+  Status flush(StateToStore state);
+  StateToStore state_that_is_due() const;
   Status finish(EndReason reason);
   void stop(EndReason reason, Status status);  // without an end in the log: resumable
   void emit(Event event);
   void wake() noexcept;  // whoever waits in next() or polls; under mutex_
   void emit_parsed(std::vector<engine::OutputEvent>& events, bool replayed);
   void emit_end(EndReason reason, Status status);
-  void explain(ReuseReport& report, std::span<const TokenId> target) const;
+  void explain(ReuseReport& report) const;
   double ms_since(Clock::time_point start) const;
   bool flush_is_due() const;
 
@@ -70,11 +71,14 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   const FileDescriptor wake_;
   engine::OutputParser parser_;
   Phase phase_ = Phase::kRestore;
+  bool restoring_ = false;         // the restore has begun
   std::vector<TokenId> unlogged_;  // generated, not yet in the log
   std::int64_t n_generated_ = 0;   // of the whole turn, resumed ones included
   std::size_t n_redelivered_ = 0;  // of the resumed ones
+  double restore_ms_ = 0;          // in the steps of the restore so far
   TurnUsage usage_;
   Clock::time_point created_ = Clock::now(), last_flush_ = created_, decode_start_ = created_;
+  Clock::time_point last_blocks_ = created_;  // put into the store
   std::uint64_t next_sequence_ = 0;
 
   std::atomic<bool> cancelled_ = false;

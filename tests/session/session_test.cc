@@ -371,7 +371,8 @@ TEST(Session, a_shared_system_message_is_computed_once) {
   Conversation first(shared, "first", 1), second(shared, "second", 2), other(alone, "second", 2);
   first.next();
   const Reply reply = second.next();
-  EXPECT_EQ(reply.reuse.from_disk, 2 * 128);
+  EXPECT_EQ(reply.reuse.from_memory, 2 * 128);
+  EXPECT_EQ(reply.reuse.from_disk, 0);
   EXPECT_GT(reply.reuse.replayed, 0);
   EXPECT_FALSE(reply.reuse.tail_restored);
   EXPECT_TRUE(reply.reuse.exact);
@@ -425,7 +426,7 @@ TEST(Session, reasoning_of_earlier_turns_leaves_the_prompt) {
   EXPECT_GT(second.reuse.first_difference, 128);
   EXPECT_LE(second.reuse.first_difference, first.reuse.prompt_tokens);
   EXPECT_LT(second.reuse.prompt_tokens, first.usage.context_used);
-  EXPECT_GT(second.reuse.from_disk, 0);
+  EXPECT_GT(second.reuse.from_memory, 0);
   EXPECT_NE(second.reuse.detail.find(std::to_string(second.reuse.first_difference)),
             std::string::npos);
 

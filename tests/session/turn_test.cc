@@ -113,7 +113,7 @@ struct PausedTurn {
     const std::vector<TokenId> letter = model.tokenize("a");
     EXPECT_EQ(letter.size(), 1u);
     const std::vector<TokenId> tokens(n_tokens, letter[0]);
-    EXPECT_TRUE(session.state()->commit_progress(tokens, false).ok());
+    EXPECT_TRUE(session.state()->commit_progress(tokens, session::StateToStore::kNothing).ok());
     session.state()->interrupt_turn();
     turn.emplace(std::move(*session.resume_turn()));
     let_run(model, 200);
