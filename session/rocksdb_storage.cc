@@ -289,4 +289,20 @@ Result<std::unique_ptr<Storage>> open_rocksdb_storage(const std::string& directo
   });
 }
 
+Result<std::unique_ptr<Storage>> open_rocksdb_read_only(const std::string& directory) {
+  return guarded("open", [&]() -> Result<std::unique_ptr<Storage>> {
+    auto latch = std::make_shared<ErrorLatch>();
+    const rocksdb::DBOptions options =
+        database_options({.create_if_missing = false}, directory, latch);
+    Database database;
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(
+        options, directory, descriptors(directory, options), &database.handles, &db);
+    if (!status.ok()) return open_error(status, directory);
+    database.db.reset(db);
+    return std::unique_ptr<Storage>(std::make_unique<RocksdbStorage>(
+        directory, /*free_bytes_kept=*/0, std::move(database), std::move(latch)));
+  });
+}
+
 }  // namespace cairn::session

@@ -24,6 +24,11 @@ struct RocksdbOptions {
 Result<std::unique_ptr<Storage>> open_rocksdb_storage(const std::string& directory,
                                                       const RocksdbOptions& options = {});
 
+// Opens a database that no process writes to, and changes nothing in it: what a crash left in its
+// log is replayed in memory, writes fail with kUnsupported. Every file is open when this returns:
+// the directory may be removed then. Fails with kNotFound, kCorrupt, kIoError.
+Result<std::unique_ptr<Storage>> open_rocksdb_read_only(const std::string& directory);
+
 }  // namespace cairn::session
 
 #endif  // CAIRN_SESSION_ROCKSDB_STORAGE_H_

@@ -126,6 +126,22 @@ Result<FileDescriptor> take_lock(const std::string& directory) {
   return file;
 }
 
+// Empty where nobody holds the lock.
+Result<std::string> lock_holder(const std::string& directory) {
+  const std::string path = directory + "/LOCK";
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.ok()) {
+    if (errno != ENOENT) return errno_status("open " + path, errno);
+    return std::string();
+  }
+  struct flock whole_file = {};
+  whole_file.l_type = F_WRLCK;
+  whole_file.l_whence = SEEK_SET;
+  if (fcntl(file.get(), F_OFD_GETLK, &whole_file) != 0)
+    return errno_status("look at " + path, errno);
+  return whole_file.l_type == F_UNLCK ? std::string() : owner_of(file.get(), path);
+}
+
 // -- the directory --
 
 Status create_directory(const std::string& path) {
@@ -262,6 +278,22 @@ std::optional<StoreHeader> parse_format(std::string_view text) {
   return header;
 }
 
+// Fills in `format` where FORMAT is valid; kUnsupported where this build cannot read the store.
+Result<FormatFile> read_format(const std::string& path, StoreHeader& format) {
+  const std::string file_path = path + "/FORMAT";
+  const FileDescriptor file(::open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.ok()) {
+    if (errno != ENOENT) return errno_status("open " + file_path, errno);
+    return FormatFile::kMissing;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, read_text(file.get(), file_path));
+  const std::optional<StoreHeader> header = parse_format(text);
+  if (!header) return FormatFile::kDamaged;
+  format = *header;
+  CAIRN_RETURN_IF_ERROR(check_readable(format, path));
+  return FormatFile::kValid;
+}
+
 Status sync_directory(const std::string& path) {
   const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.ok() || fsync(directory.get()) != 0) return errno_status("sync " + path, errno);
@@ -285,24 +317,8 @@ Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool create
   CAIRN_RETURN_IF_ERROR(prepare(path, create_if_missing));
   CAIRN_ASSIGN_OR_RETURN(FileDescriptor lock, take_lock(path));
   StoreDirectory directory(path, std::move(lock));
-  CAIRN_RETURN_IF_ERROR(directory.read_format());
+  CAIRN_ASSIGN_OR_RETURN(directory.format_file_, read_format(path, directory.format_));
   return directory;
-}
-
-Status StoreDirectory::read_format() {
-  const std::string file_path = path_ + "/FORMAT";
-  const FileDescriptor file(::open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.ok()) {
-    if (errno != ENOENT) return errno_status("open " + file_path, errno);
-    format_file_ = FormatFile::kMissing;
-    return {};
-  }
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, read_text(file.get(), file_path));
-  const std::optional<StoreHeader> header = parse_format(text);
-  format_file_ = header ? FormatFile::kValid : FormatFile::kDamaged;
-  if (!header) return {};
-  format_ = *header;
-  return check_readable(format_, path_);
 }
 
 Status StoreDirectory::write_format(const StoreHeader& header) {
@@ -322,21 +338,36 @@ Status StoreDirectory::write_format(const StoreHeader& header) {
   return {};
 }
 
-Result<std::int64_t> StoreDirectory::bytes_on_disk() const {
+Result<DirectoryView> look_into(const std::string& path) {
+  struct stat info = {};
+  const Status missing = {StatusCode::kNotFound, "store " + path + ": there is none"};
+  if (stat(path.c_str(), &info) != 0) {
+    return errno == ENOENT || errno == ENOTDIR ? missing : errno_status("open " + path, errno);
+  }
+  if (!S_ISDIR(info.st_mode)) return missing;
+  CAIRN_ASSIGN_OR_RETURN(const Contents contents, contents_of(path));
+  if (contents != Contents::kStore) return missing;
+  DirectoryView view;
+  CAIRN_ASSIGN_OR_RETURN(view.format_file, read_format(path, view.format));
+  CAIRN_ASSIGN_OR_RETURN(view.owner, lock_holder(path));
+  return view;
+}
+
+Result<std::int64_t> bytes_on_disk(const std::string& path) {
   constexpr std::int64_t kStatBlockBytes = 512;  // unit of st_blocks on Linux
-  const auto allocated = [](const fs::path& path) -> std::int64_t {
+  const auto allocated = [](const fs::path& file) -> std::int64_t {
     struct stat info = {};
     // A file that went away since it was listed counts nothing.
-    return lstat(path.c_str(), &info) == 0 ? kStatBlockBytes * info.st_blocks : 0;
+    return lstat(file.c_str(), &info) == 0 ? kStatBlockBytes * info.st_blocks : 0;
   };
   std::error_code error;
-  std::int64_t sum = allocated(path_);
-  fs::recursive_directory_iterator at(path_, error);
-  if (error) return errno_status("read " + path_, error.value());
+  std::int64_t sum = allocated(path);
+  fs::recursive_directory_iterator at(path, error);
+  if (error) return errno_status("read " + path, error.value());
   while (at != fs::recursive_directory_iterator()) {
     sum += allocated(at->path());
     at.increment(error);
-    if (error) return errno_status("read " + path_, error.value());
+    if (error) return errno_status("read " + path, error.value());
   }
   return sum;
 }

@@ -15,6 +15,18 @@ namespace cairn::session {
 // read the database is refused before it touches it.
 enum class FormatFile : std::uint8_t { kMissing, kDamaged, kValid };
 
+// A store's directory as it can be seen without its lock.
+struct DirectoryView {
+  FormatFile format_file = FormatFile::kMissing;
+  StoreHeader format;  // as FORMAT has it; meaningful where format_file is kValid
+  std::string owner;   // who has it open, for people; empty = nobody
+};
+// Changes nothing. Fails with kNotFound (no store there), kUnsupported, kIoError.
+Result<DirectoryView> look_into(const std::string& path);
+
+// Allocated blocks of every file below the store's directory, its own included.
+Result<std::int64_t> bytes_on_disk(const std::string& path);
+
 // Owns the directory for as long as it lives. Confined to one thread.
 class StoreDirectory {
  public:
@@ -36,13 +48,11 @@ class StoreDirectory {
   // Replaces FORMAT, atomically and durably.
   Status write_format(const StoreHeader& header);
 
-  // Allocated blocks of every file below the directory, its own included.
-  Result<std::int64_t> bytes_on_disk() const;
+  Result<std::int64_t> bytes_on_disk() const { return session::bytes_on_disk(path_); }
 
  private:
   StoreDirectory(std::string path, FileDescriptor lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
-  Status read_format();
 
   std::string path_;
   FileDescriptor lock_;
