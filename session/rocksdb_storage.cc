@@ -100,6 +100,18 @@ class RocksdbStorage final : public Storage {
     return {};
   }
 
+  // Every table is opened now: the directory may go away.
+  Status open_read_only() {
+    rocksdb::DBOptions options = database_options(directory_);
+    options.max_open_files = -1;
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(
+        options, directory_, family_descriptors(directory_, options), &database_.handles, &db);
+    if (!status.ok()) return open_error(status, directory_);
+    database_.db.reset(db);
+    return {};
+  }
+
   Result<std::string> get(Family family, std::string_view key) override {
     return guarded("read", [&]() -> Result<std::string> {
       std::string value;
@@ -164,7 +176,7 @@ class RocksdbStorage final : public Storage {
 
   Status write(const WriteBatch& batch, Durability durability) override {
     return guarded("write", [&]() -> Status {
-      CAIRN_RETURN_IF_ERROR(latch_->first());
+      CAIRN_RETURN_IF_ERROR(check_writable());
       CAIRN_RETURN_IF_ERROR(check_space(batch.n_bytes()));
       const bool ingested = batch.bulk_bytes() >= kBulkBytesMin;
       if (ingested) CAIRN_RETURN_IF_ERROR(ingestion_->ingest(batch));
@@ -174,7 +186,7 @@ class RocksdbStorage final : public Storage {
 
   Status flush() override {
     return guarded("flush", [&]() -> Status {
-      CAIRN_RETURN_IF_ERROR(latch_->first());
+      CAIRN_RETURN_IF_ERROR(check_writable());
       return latch_->latch(database_.db->Flush(rocksdb::FlushOptions(), database_.handles),
                            "flush");
     });
@@ -182,7 +194,7 @@ class RocksdbStorage final : public Storage {
 
   Status reclaim(Family family, std::string_view first, std::string_view last) override {
     return guarded("reclaim", [&]() -> Status {
-      CAIRN_RETURN_IF_ERROR(latch_->first());
+      CAIRN_RETURN_IF_ERROR(check_writable());
       const rocksdb::Slice begin = slice_of(first), end = slice_of(last);
       return latch_->latch(database_.db->CompactRange(rocksdb::CompactRangeOptions(),
                                                       database_.handle(family), &begin, &end),
@@ -213,6 +225,13 @@ class RocksdbStorage final : public Storage {
   static Status read_error(const rocksdb::Status& status) {
     if (status.IsNotFound()) return {StatusCode::kNotFound, "store: no such key"};
     return to_status(status, "read");
+  }
+
+  // RocksDB 7.8 refuses writes to a database opened for reading itself, but waits for ever for a
+  // flush that nobody does.
+  Status check_writable() const {
+    if (!ingestion_) return {StatusCode::kUnsupported, "store: it is open for reading only"};
+    return latch_->first();
   }
 
   // Refusing early keeps the database healthy: after an error of its own it must be reopened.
@@ -275,7 +294,7 @@ class RocksdbStorage final : public Storage {
   std::shared_ptr<TablesWritten> tables_ = std::make_shared<TablesWritten>();
   std::atomic<std::int64_t> log_bytes_ = 0;
   Database database_;
-  std::unique_ptr<BulkIngestion> ingestion_;
+  std::unique_ptr<BulkIngestion> ingestion_;  // nullptr where the database is only read
 };
 
 }  // namespace
@@ -291,17 +310,9 @@ Result<std::unique_ptr<Storage>> open_rocksdb_storage(const std::string& directo
 
 Result<std::unique_ptr<Storage>> open_rocksdb_read_only(const std::string& directory) {
   return guarded("open", [&]() -> Result<std::unique_ptr<Storage>> {
-    auto latch = std::make_shared<ErrorLatch>();
-    const rocksdb::DBOptions options =
-        database_options({.create_if_missing = false}, directory, latch);
-    Database database;
-    rocksdb::DB* db = nullptr;
-    const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(
-        options, directory, descriptors(directory, options), &database.handles, &db);
-    if (!status.ok()) return open_error(status, directory);
-    database.db.reset(db);
-    return std::unique_ptr<Storage>(std::make_unique<RocksdbStorage>(
-        directory, /*free_bytes_kept=*/0, std::move(database), std::move(latch)));
+    auto storage = std::make_unique<RocksdbStorage>(directory, /*free_bytes_kept=*/0);
+    CAIRN_RETURN_IF_ERROR(storage->open_read_only());
+    return std::unique_ptr<Storage>(std::move(storage));
   });
 }
 

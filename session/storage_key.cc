@@ -31,7 +31,16 @@ Number little_endian(std::string_view bytes) {
 
 std::string string_of(std::span<const std::uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
 
-constexpr std::size_t kSessionKeyBytes = 16, kEventKeyBytes = 24;
+constexpr std::size_t kEventKeyBytes = kSessionKeyBytes + 8, kBlockNumberKeyBytes = 12;
+
+template <std::unsigned_integral Number>
+Number big_endian(std::string_view bytes) {
+  Number value = 0;
+  for (const char byte : bytes.substr(0, sizeof value)) {
+    value = static_cast<Number>(value << 8 | static_cast<unsigned char>(byte));
+  }
+  return value;
+}
 
 }  // namespace
 
@@ -58,22 +67,37 @@ std::string event_key(const SessionId& id, std::uint64_t sequence) {
 
 std::optional<std::uint64_t> parse_event_sequence(std::string_view key) {
   if (key.size() != kEventKeyBytes) return std::nullopt;
-  std::uint64_t sequence = 0;
-  for (const char byte : key.substr(kSessionKeyBytes)) {
-    sequence = sequence << 8 | static_cast<unsigned char>(byte);
-  }
-  return sequence;
+  return big_endian<std::uint64_t>(key.substr(kSessionKeyBytes));
 }
 
 std::string tail_key(const SessionId& id, std::uint64_t slot) { return event_key(id, slot); }
 
+std::string tail_number_key(std::uint64_t number) {
+  std::string key;
+  append_big_endian(number, key);
+  return key;
+}
+
 std::string block_index_key(const BlockKey& key) { return string_of(key); }
+
+std::optional<BlockKey> parse_block_index_key(std::string_view key) {
+  BlockKey block{};
+  if (key.size() != block.size()) return std::nullopt;
+  std::copy(key.begin(), key.end(), block.begin());
+  return block;
+}
 
 std::string block_number_key(std::uint32_t kv_namespace, std::uint64_t number) {
   std::string key;
   append_big_endian(kv_namespace, key);
   append_big_endian(number, key);
   return key;
+}
+
+std::optional<std::pair<std::uint32_t, std::uint64_t>> parse_block_number_key(
+    std::string_view key) {
+  if (key.size() != kBlockNumberKeyBytes) return std::nullopt;
+  return std::pair(big_endian<std::uint32_t>(key), big_endian<std::uint64_t>(key.substr(4)));
 }
 
 void append_little_endian32(std::uint32_t value, std::string& out) {

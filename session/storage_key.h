@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "session/block_key.h"
 #include "session/session_id.h"
@@ -25,15 +26,23 @@ std::string session_key(const SessionId& id);
 // Empty unless `key` is exactly one session id.
 std::optional<SessionId> parse_session_key(std::string_view key);
 
+inline constexpr std::size_t kSessionKeyBytes = 16;
+
 std::string event_key(const SessionId& id, std::uint64_t sequence);
 // The sequence of an event key; empty if it has another length.
 std::optional<std::uint64_t> parse_event_sequence(std::string_view key);
-// Tail index and tails.
+// Tail index, and tails of format 1.
 std::string tail_key(const SessionId& id, std::uint64_t slot);
+// Tails.
+std::string tail_number_key(std::uint64_t number);
 
 // Block index, and blocks.
 std::string block_index_key(const BlockKey& key);
+// Empty unless `key` is exactly one block key.
+std::optional<BlockKey> parse_block_index_key(std::string_view key);
 std::string block_number_key(std::uint32_t kv_namespace, std::uint64_t number);
+// Namespace and number; empty if the key has another length.
+std::optional<std::pair<std::uint32_t, std::uint64_t>> parse_block_number_key(std::string_view key);
 
 void append_little_endian32(std::uint32_t value, std::string& out);
 void append_little_endian64(std::uint64_t value, std::string& out);

@@ -85,6 +85,28 @@ Result<std::vector<SessionRecord>> list_sessions(Storage& storage) {
   return sessions;
 }
 
+Result<std::vector<LogPart>> log_parts(Storage& storage, const SessionRecord& record) {
+  std::vector<LogPart> parts;
+  SessionRecord owner = record;
+  for (std::uint64_t last = UINT64_MAX;;) {
+    parts.push_back({owner.id, owner.origin ? owner.origin_sequence + 1 : 1, last});
+    if (!owner.origin) break;
+    last = std::min(last, owner.origin_sequence);
+    const SessionId origin = *owner.origin;
+    if (std::ranges::find(parts, origin, &LogPart::session) != parts.end()) {
+      return corrupt(subject_of(record.id) + ": it is its own origin");
+    }
+    Result<SessionRecord> next = load_session(storage, origin);
+    if (next.status().code() == StatusCode::kNotFound) {
+      return corrupt(subject_of(record.id) + ": its origin " + origin.to_hex() + " is missing");
+    }
+    if (!next.ok()) return next.status();
+    owner = std::move(*next);
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
 Status visit_events(Storage& storage, const SessionId& id, std::uint64_t first,
                     const std::function<bool(LogEvent&&)>& visit) {
   Status status;

@@ -33,6 +33,15 @@ Result<SessionRecord> find_session(Storage& storage, std::string_view name);
 // Newest use first, equal times by name; those removed are among them.
 Result<std::vector<SessionRecord>> list_sessions(Storage& storage);
 
+// Whose events make up the log of a session: its own, and before them those that a fork shares with
+// its origins. Oldest first; the last is the session itself.
+struct LogPart {
+  SessionId session;
+  std::uint64_t first = 1, last = UINT64_MAX;
+};
+// kCorrupt where an origin is missing or damaged.
+Result<std::vector<LogPart>> log_parts(Storage& storage, const SessionRecord& record);
+
 // The events of the session's own log from `first` on, ascending; `visit` returns false to stop.
 // kCorrupt if one is damaged, kUnsupported if one is of a kind that must be known and is not.
 Status visit_events(Storage& storage, const SessionId& id, std::uint64_t first,

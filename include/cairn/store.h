@@ -188,6 +188,9 @@ class StoreReader {
   // Fails with kNotFound, kUnsupported, kCorrupt, kInvalidArgument (secret), kIoError.
   static Result<StoreReader> open(const std::string& directory, const StoreSecret& secret = {});
 
+  // Who had the store open then, for people: "pid 1234". Empty = nobody.
+  std::string owner() const;
+
   Result<std::vector<SessionInfo>> list() const;
   Result<SessionTree> show(const std::string& name) const;
   Result<StoreStats> stats() const;
