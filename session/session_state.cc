@@ -53,7 +53,11 @@ SessionState::SessionState(std::shared_ptr<engine::LoadedModel> model,
       lease_(std::move(lease)),
       live_(model_, {&store_->store(), &store_->pages(), record.id, std::move(kv_namespace),
                      record.options.restore}),
-      record_(std::move(record)) {}
+      record_(std::move(record)) {
+  store_->live_memory().add(*this);
+}
+
+SessionState::~SessionState() { store_->live_memory().remove(*this); }
 
 Result<std::shared_ptr<SessionState>> SessionState::create(
     std::shared_ptr<engine::LoadedModel> model, std::shared_ptr<StoreState> store,
@@ -385,6 +389,23 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(commit, StateToStore::kTail));
   running_ = false;  // not after an error: the turn is still to be interrupted
   return bytes;
+}
+
+void SessionState::note_live_use() { store_->live_memory().used(*this, live_.private_bytes()); }
+
+// A turn's end has stored everything but for what the disk had no room for then. What it still has
+// none for is computed again.
+bool SessionState::put_away() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || running_) return false;
+  try {
+    Commit commit;
+    commit.durability = Durability::kBuffered;
+    if (live_.has_unstored_state()) (void)write_with_state(commit, StateToStore::kTail);
+  } catch (...) {  // no memory to write: the more reason to free some
+  }
+  live_.release();
+  return true;
 }
 
 void SessionState::interrupt_turn() {

@@ -34,8 +34,9 @@ enum class StateToStore {
 
 // Safe from any thread but for live(), which is the strand's. While a turn runs it alone writes the
 // session's log.
-class SessionState {
+class SessionState final : private LiveHolder {
  public:
+  ~SessionState();
   static Result<std::shared_ptr<SessionState>> create(std::shared_ptr<engine::LoadedModel> model,
                                                       std::shared_ptr<StoreState> store,
                                                       const std::string& name,
@@ -74,10 +75,14 @@ class SessionState {
                                 const engine::ParsedOutput& output);
   // The turn stops without an end; resume_turn() continues it.
   void interrupt_turn();
+  // The live state has grown: others may have to make room for it.
+  void note_live_use();
 
  private:
   SessionState(std::shared_ptr<engine::LoadedModel> model, std::shared_ptr<StoreState> store,
                SessionLease lease, SessionRecord record, KvNamespace kv_namespace);
+
+  bool put_away() noexcept override;
 
   Status load_log();
   void apply(const EventBody& body);

@@ -23,9 +23,16 @@ SessionInfo session_info(const SessionRecord& record) {
 
 Result<Store> Store::open(const Runtime& runtime, const std::string& directory,
                           const StoreOptions& options) {
+  if (options.live_bytes < 0) {
+    return invalid_argument("live_bytes is " + std::to_string(options.live_bytes) +
+                            ", must be 0 (an eighth of the machine's memory) or more");
+  }
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<session::SessionStore> store,
                          session::SessionStore::open(directory, options));
-  return Store(std::make_shared<session::StoreState>(runtime.state(), std::move(store)));
+  const std::int64_t live_bytes =
+      options.live_bytes > 0 ? options.live_bytes : session::LiveMemory::default_budget();
+  return Store(
+      std::make_shared<session::StoreState>(runtime.state(), std::move(store), live_bytes));
 }
 
 Result<std::vector<SessionInfo>> Store::list() const {
@@ -42,6 +49,7 @@ Result<StoreStats> Store::stats() const {
   CAIRN_ASSIGN_OR_RETURN(const session::SessionStoreStats stats, state_->store().stats());
   StoreStats out;
   out.bytes_on_disk = stats.bytes_on_disk;
+  out.bytes_live = state_->live_memory().bytes();
   out.n_sessions = stats.n_sessions;
   out.n_blocks = stats.n_blocks;
   out.n_tails = stats.n_tails;

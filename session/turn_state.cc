@@ -190,6 +190,7 @@ Status TurnState::restore() {
   CAIRN_ASSIGN_OR_RETURN(const std::optional<ReuseReport> reuse, live.restore_step());
   restore_ms_ += ms_since(start);
   if (!reuse) return {};
+  session_->note_live_use();
   usage_.reuse = *reuse;
   usage_.reuse.restore_ms = restore_ms_;
   explain(usage_.reuse);
@@ -219,6 +220,7 @@ Status TurnState::prefill_chunk() {
     const Clock::time_point start = Clock::now();
     live.prefill_step();
     usage_.prefill_ms += ms_since(start);
+    session_->note_live_use();
     Event progress;
     progress.kind = EventKind::kPrefillProgress;
     progress.done = live.prefilling() ? live.sequence().prefill_next() : usage_.reuse.prompt_tokens;
@@ -284,7 +286,10 @@ Status TurnState::flush(StateToStore state) {
   usage_.bytes_written += bytes;
   unlogged_.clear();
   last_flush_ = Clock::now();
-  if (state != StateToStore::kNothing) last_blocks_ = last_flush_;
+  if (state != StateToStore::kNothing) {
+    last_blocks_ = last_flush_;
+    session_->note_live_use();
+  }
   return {};
 }
 

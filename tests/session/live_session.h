@@ -244,10 +244,13 @@ inline Result<Turn> start_and_cancel(const Model& model, int n_steps,
 // A store in a folder of its own that can be closed and opened again, with every session it made.
 class LiveStore {
  public:
-  explicit LiveStore(const Model& model = live_model()) : model_(model) { open(); }
+  explicit LiveStore(const Model& model = live_model(), StoreOptions options = {})
+      : model_(model), options_(std::move(options)) {
+    open();
+  }
 
   void open() {
-    Result<Store> store = Store::open(live_runtime(), folder_ / "store");
+    Result<Store> store = Store::open(live_runtime(), folder_ / "store", options_);
     ASSERT_TRUE(store.ok()) << store.status().to_string();
     store_.emplace(std::move(*store));
   }
@@ -282,6 +285,7 @@ class LiveStore {
  private:
   TemporaryFolder folder_;
   Model model_;
+  StoreOptions options_;
   std::optional<Store> store_;
 };
 
