@@ -1,6 +1,7 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/forward.h"
@@ -28,14 +29,19 @@ void Sequence::append_tokens(std::span<const TokenId> tokens) {
   classes_.insert(classes_.end(), classes.begin(), classes.end());
 }
 
+Status Sequence::check_tokens(std::span<const TokenId> tokens) const {
+  const std::int64_t vocab_size = model_->config().vocab_size;
+  for (const TokenId token : tokens) {
+    if (token >= 0 && token < vocab_size) continue;
+    return invalid_argument("token id " + std::to_string(token) + " is outside the vocabulary of " +
+                            std::to_string(vocab_size));
+  }
+  return {};
+}
+
 Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOptions& options) {
   const ModelConfig& config = model_->config();
-  for (const TokenId token : suffix) {
-    if (token < 0 || token >= config.vocab_size) {
-      return invalid_argument("token id " + std::to_string(token) +
-                              " is outside the vocabulary of " + std::to_string(config.vocab_size));
-    }
-  }
+  CAIRN_RETURN_IF_ERROR(check_tokens(suffix));
   const std::int64_t end = end_ + static_cast<std::int64_t>(suffix.size());
   if (end > model_->info().max_context) {
     return {StatusCode::kContextFull,
@@ -107,6 +113,7 @@ Status Sequence::import_page(std::span<const TokenId> tokens, KvPagePtr page, bo
     return invalid_argument("a KV block is of " + std::to_string(kBlockTokens) + " tokens, not " +
                             std::to_string(tokens.size()));
   }
+  CAIRN_RETURN_IF_ERROR(check_tokens(tokens));
   append_tokens(tokens);
   cache_.append_page(std::move(page));
   end_ += kBlockTokens;
@@ -131,6 +138,7 @@ std::vector<std::byte> Sequence::export_tail() const {
 Status Sequence::import_tail(std::span<const TokenId> suffix, std::span<const std::byte> tail) {
   const std::size_t logits_bytes =
       static_cast<std::size_t>(model_->config().vocab_size) * sizeof(float);
+  CAIRN_RETURN_IF_ERROR(check_tokens(suffix));
   append_tokens(suffix);
   end_ = static_cast<std::int64_t>(tokens_.size());
   if (tail.size() < logits_bytes ||
@@ -140,6 +148,8 @@ Status Sequence::import_tail(std::span<const TokenId> suffix, std::span<const st
   }
   logits_.resize(static_cast<std::size_t>(model_->config().vocab_size));
   std::memcpy(logits_.data(), tail.data() + tail.size() - logits_bytes, logits_bytes);
+  const auto is_finite = [](float logit) { return std::isfinite(logit); };
+  if (!std::ranges::all_of(logits_, is_finite)) return corrupt("tail with logits without a value");
   encoder_windows_ = decoder_windows_ = ready_ = true;
   return {};
 }

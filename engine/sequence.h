@@ -78,7 +78,8 @@ class Sequence {
   Result<KvPagePtr> make_page(std::span<const std::byte> bytes) const;
   // Appends the next block of a prefix, of `tokens`; only before anything was computed after it.
   // `page`: of a sequence or of make_page() of this model. `exact`: its rows are those of an
-  // unbroken computation. kInvalidArgument, and nothing changed, if tokens are not one block.
+  // unbroken computation. kInvalidArgument, and nothing changed, if tokens are not one block
+  // of the vocabulary.
   Status import_page(std::span<const TokenId> tokens, KvPagePtr page, bool exact);
   // Appended pages bytes for bytes.
   std::vector<std::byte> export_block(std::int64_t block) const { return page(block)->bytes; }
@@ -87,7 +88,7 @@ class Sequence {
   // Everything besides blocks at a ready position.
   std::vector<std::byte> export_tail() const;
   // `suffix`: the tokens after the last imported block. After success the sequence is ready.
-  // On kCorrupt the sequence is unusable and must be dropped.
+  // On an error the sequence is unusable and must be dropped.
   Status import_tail(std::span<const TokenId> suffix, std::span<const std::byte> tail);
 
   // Drops windows and logits, as if only the global KV had been restored.
@@ -101,6 +102,8 @@ class Sequence {
 
  private:
   std::vector<std::int32_t> classes_of(std::span<const TokenId> tokens) const;
+  // kInvalidArgument for ids outside the vocabulary.
+  Status check_tokens(std::span<const TokenId> tokens) const;
   void append_tokens(std::span<const TokenId> tokens);
 
   std::shared_ptr<const LoadedModel> model_;

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/sampler.h"
 #include "engine/sha256.h"
 #include "session/records.pb.h"
 #include "session/sealed_value.h"
@@ -44,6 +45,18 @@ template <class Enum>
 Status from_number(std::uint32_t value, Enum last, const char* what, Enum& out) {
   if (value > static_cast<std::uint32_t>(last)) return unknown_value(what, value);
   out = static_cast<Enum>(value);
+  return {};
+}
+
+Status check_count(std::int64_t count, const char* what) {
+  return count >= 0 ? Status() : malformed(what);
+}
+
+// Ids are non-negative whatever the model.
+Status tokens_from_proto(const google::protobuf::RepeatedField<std::int32_t>& in, const char* what,
+                         std::vector<TokenId>& out) {
+  if (std::any_of(in.begin(), in.end(), [](TokenId id) { return id < 0; })) return malformed(what);
+  out.assign(in.begin(), in.end());
   return {};
 }
 
@@ -95,7 +108,8 @@ Status from_proto(const pb::Message& in, Message& out) {
     out.tool_calls.push_back({call.id(), call.name(), call.arguments_json()});
   }
   out.leave_open = in.leave_open();
-  out.sampled_tokens.assign(in.sampled_tokens().begin(), in.sampled_tokens().end());
+  CAIRN_RETURN_IF_ERROR(
+      tokens_from_proto(in.sampled_tokens(), "sampled tokens", out.sampled_tokens));
   out.tool_call_id = in.tool_call_id();
   out.task = in.task();
   return {};
@@ -113,16 +127,17 @@ void to_proto(const SamplingParams& sampling, pb::SamplingParams& out) {
   out.set_seed(sampling.seed);
 }
 
-SamplingParams from_proto(const pb::SamplingParams& in) {
-  return {.temperature = in.temperature(),
-          .top_k = in.top_k(),
-          .top_p = in.top_p(),
-          .min_p = in.min_p(),
-          .repetition_penalty = in.repetition_penalty(),
-          .frequency_penalty = in.frequency_penalty(),
-          .presence_penalty = in.presence_penalty(),
-          .penalty_window = in.penalty_window(),
-          .seed = in.seed()};
+Status from_proto(const pb::SamplingParams& in, SamplingParams& out) {
+  out = {.temperature = in.temperature(),
+         .top_k = in.top_k(),
+         .top_p = in.top_p(),
+         .min_p = in.min_p(),
+         .repetition_penalty = in.repetition_penalty(),
+         .frequency_penalty = in.frequency_penalty(),
+         .presence_penalty = in.presence_penalty(),
+         .penalty_window = in.penalty_window(),
+         .seed = in.seed()};
+  return engine::validate(out).ok() ? Status() : malformed("sampling parameters");
 }
 
 // The newest stored block of a place in the log: of a session's head, a mark, a branch.
@@ -146,6 +161,7 @@ void stored_state_to_proto(const Body& body, Proto& out) {
 template <class Proto, class Body>
 Status stored_state_from_proto(const Proto& in, Body& body) {
   body.n_tokens = in.n_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(body.n_tokens, "number of tokens"));
   return chain_from_proto(in, body);
 }
 
@@ -203,15 +219,20 @@ Result<EventBody> from_proto(const pb::MessageAppended& in) {
 Result<EventBody> from_proto(const pb::TurnStarted& in) {
   TurnStarted body;
   body.turn = in.turn();
-  body.sampling = from_proto(in.sampling());
+  CAIRN_RETURN_IF_ERROR(from_proto(in.sampling(), body.sampling));
   body.max_tokens = in.max_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(body.max_tokens, "limit of tokens"));
   body.n_prompt_tokens = in.n_prompt_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(body.n_prompt_tokens, "number of prompt tokens"));
   CAIRN_RETURN_IF_ERROR(from_bytes(in.prompt_digest(), "prompt digest", body.prompt_digest));
   return EventBody(std::move(body));
 }
 
 Result<EventBody> from_proto(const pb::TokensGenerated& in) {
-  return EventBody(TokensGenerated{in.turn(), {in.tokens().begin(), in.tokens().end()}});
+  TokensGenerated body;
+  body.turn = in.turn();
+  CAIRN_RETURN_IF_ERROR(tokens_from_proto(in.tokens(), "generated tokens", body.tokens));
+  return EventBody(std::move(body));
 }
 
 Result<EventBody> from_proto(const pb::TurnEnded& in) {
@@ -220,6 +241,7 @@ Result<EventBody> from_proto(const pb::TurnEnded& in) {
   CAIRN_RETURN_IF_ERROR(
       from_number(in.end_reason(), EndReason::kError, "end reason", body.end_reason));
   body.n_tokens = in.n_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(body.n_tokens, "number of tokens"));
   CAIRN_RETURN_IF_ERROR(from_proto(in.message(), body.message));
   CAIRN_RETURN_IF_ERROR(
       from_number(in.status_code(), StatusCode::kAlreadyExists, "status code", body.status_code));
@@ -423,10 +445,12 @@ Result<SessionRecord> decode_session_record(std::string_view bytes) {
   record.head_sequence = in.head_sequence();
   record.n_events = in.n_events();
   record.head_tokens = in.head_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(record.head_tokens, "number of tokens"));
   record.kv_namespace = in.kv_namespace();
   record.turn_open = in.turn_open();
   if (!in.origin_session().empty()) {
     CAIRN_RETURN_IF_ERROR(from_bytes(in.origin_session(), "origin", record.origin.emplace().bytes));
+    if (*record.origin == record.id) return malformed("origin");
   }
   record.origin_sequence = in.origin_sequence();
   for (const pb::Label& label : in.labels()) record.labels[label.key()] = label.value();
@@ -434,6 +458,7 @@ Result<SessionRecord> decode_session_record(std::string_view bytes) {
   record.open_turn = in.open_turn();
   record.n_turns = in.n_turns();
   record.appended_tokens = in.appended_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(record.appended_tokens, "number of appended tokens"));
   record.removed = in.removed();
   record.prefill_us_per_token = in.prefill_us_per_token();
   record.n_branches = in.n_branches();
@@ -456,6 +481,8 @@ Result<std::string> encode(const LogEvent& event) {
 Result<LogEvent> decode_event(std::string_view bytes) {
   pb::Event in;
   CAIRN_RETURN_IF_ERROR(parse(bytes, "event", in));
+  // A tree: whoever follows parents comes to the root.
+  if (in.parent() >= in.sequence()) return malformed("parent of an event");
   CAIRN_ASSIGN_OR_RETURN(EventBody body, body_of(in));
   return LogEvent{in.sequence(), in.parent(), in.time_ms(), std::move(body)};
 }
@@ -509,7 +536,7 @@ Result<BlockDescriptor> decode_block_descriptor(std::string_view bytes) {
   descriptor.depth = in.depth();
   CAIRN_RETURN_IF_ERROR(
       from_number(in.provenance(), Provenance::kBounded, "provenance", descriptor.provenance));
-  descriptor.tokens.assign(in.tokens().begin(), in.tokens().end());
+  CAIRN_RETURN_IF_ERROR(tokens_from_proto(in.tokens(), "tokens of a block", descriptor.tokens));
   descriptor.payload_bytes = in.payload_bytes();
   return descriptor;
 }
@@ -533,6 +560,7 @@ Result<TailRecord> decode_tail_record(std::string_view bytes) {
   CAIRN_RETURN_IF_ERROR(from_bytes(in.session_id(), "session id", record.session.bytes));
   record.slot = in.slot();
   record.position = in.position();
+  CAIRN_RETURN_IF_ERROR(check_count(record.position, "position of a tail"));
   CAIRN_RETURN_IF_ERROR(from_bytes(in.chain_key(), "chain key", record.chain_key));
   record.sequence = in.sequence();
   record.payload_bytes = in.payload_bytes();
