@@ -2,8 +2,6 @@
 #ifndef CAIRN_SESSION_BLOCK_GRAPH_H_
 #define CAIRN_SESSION_BLOCK_GRAPH_H_
 
-#include <cstddef>
-#include <cstring>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,14 +14,6 @@
 
 namespace cairn::session {
 
-// Keys are digests: any part of one is a hash of it.
-struct BlockKeyHash {
-  std::size_t operator()(const BlockKey& key) const {
-    std::size_t hash = 0;
-    std::memcpy(&hash, key.data(), sizeof hash);
-    return hash;
-  }
-};
 using BlockKeySet = std::unordered_set<BlockKey, BlockKeyHash>;
 
 // About 200 bytes a block. Confined to one thread.
