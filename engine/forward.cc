@@ -35,12 +35,13 @@ void embed(const LoadedModel& model, const ForwardInput& input, Activations& a) 
   }
 }
 
-void forward(const LoadedModel& model, kernels::Context& run, const PassPlan& plan,
-             const ForwardInput& input, Activations& a, KvCache& cache,
-             std::vector<float>& logits) {
+bool forward(const LoadedModel& model, kernels::Context& run, const PassPlan& plan,
+             const ForwardInput& input, Activations& a, KvCache& cache, std::vector<float>& logits,
+             const StopRequested& stop_requested) {
   const Chunk chunk{input.first, input.n, model.engram(), &input.classes};
   embed(model, input, a);
   for (int index = 0; index < model.config().n_layers; ++index) {
+    if (stop_requested && stop_requested()) return false;
     layer(model.layer_context(index, run), model.weights().layers[static_cast<std::size_t>(index)],
           index, plan.layers[static_cast<std::size_t>(index)], chunk, a, cache);
   }
@@ -50,6 +51,7 @@ void forward(const LoadedModel& model, kernels::Context& run, const PassPlan& pl
     head(model, model.layer_context(model.config().n_layers - 1, run), from - input.first,
          end - from, a, logits);
   }
+  return true;
 }
 
 }  // namespace cairn::engine

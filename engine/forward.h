@@ -4,6 +4,7 @@
 #define CAIRN_ENGINE_FORWARD_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -24,10 +25,15 @@ struct ForwardInput {
 // a.h and a.pre of the chunk's rows.
 void embed(const LoadedModel& model, const ForwardInput& input, Activations& a);
 
+// Whether to stop, asked before every layer of a chunk; empty = never.
+using StopRequested = std::function<bool()>;
+
 // Appends to `cache` what `plan` asks of these rows, and to `logits` one row of vocab_size f32 for
-// every chunk position from plan.logits_from on. n <= a.max_rows.
-void forward(const LoadedModel& model, kernels::Context& run, const PassPlan& plan,
-             const ForwardInput& input, Activations& a, KvCache& cache, std::vector<float>& logits);
+// every chunk position from plan.logits_from on. n <= a.max_rows. False: it was asked to stop, and
+// the layers until then have changed `cache`.
+bool forward(const LoadedModel& model, kernels::Context& run, const PassPlan& plan,
+             const ForwardInput& input, Activations& a, KvCache& cache, std::vector<float>& logits,
+             const StopRequested& stop_requested);
 
 }  // namespace cairn::engine
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/sizes.h"
 
@@ -116,6 +117,14 @@ void KvCache::seal_pages(std::int64_t position) {
     pages_.push_back(std::move(open_pages_.front()));
     open_pages_.erase(open_pages_.begin());
   }
+}
+
+// Rows that the step wrote behind the last entry stay and are overwritten by the next one.
+void KvCache::go_back(OpenState state) {
+  windows_ = std::move(state.windows);
+  sources_ = std::move(state.sources);
+  open_pages_.resize(state.n_open_pages);
+  page_bytes_.resize(pages_.size() + open_pages_.size());
 }
 
 void KvCache::replace_page(std::int64_t block, KvPagePtr page) {

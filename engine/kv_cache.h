@@ -70,6 +70,16 @@ class KvCache {
   // entries of the tokens before it.
   void seal_pages(std::int64_t position);
 
+  // --- A step that stops in the middle. What is not in pages of whole blocks, to go back to as long
+  // as seal_pages() has not been called.
+  struct OpenState {
+    std::vector<WindowRing> windows;
+    std::vector<GlobalKv> sources;
+    std::size_t n_open_pages = 0;
+  };
+  OpenState open_state() const { return {windows_, sources_, open_pages_.size()}; }
+  void go_back(OpenState state);
+
   // --- Pages of the blocks that are sealed.
   std::int64_t block_bytes() const { return block_bytes_; }
   std::int64_t n_pages() const { return static_cast<std::int64_t>(pages_.size()); }

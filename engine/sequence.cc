@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/forward.h"
 #include "engine/runtime.h"
 
 namespace cairn::engine {
@@ -62,29 +61,35 @@ Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOpt
   plan_ = make_plan(config, request);
   next_ = plan_->begin;
   replayed_ = end_ - plan_->begin;
-  ready_ = false;
   logits_rows_.clear();
   return {};
 }
 
-void Sequence::prefill_step() {
+bool Sequence::prefill_step(const StopRequested& stop_requested) {
   const std::int64_t n =
       std::min<std::int64_t>(model_->options().prefill_chunk, plan_->end - next_);
-  forward(*model_, model_->runtime()->compute(), *plan_, {tokens_, classes_, next_, n},
-          model_->activations(), cache_, logits_rows_);
+  KvCache::OpenState before;
+  if (stop_requested) before = cache_.open_state();
+  if (!forward(*model_, model_->runtime()->compute(), *plan_, {tokens_, classes_, next_, n},
+               model_->activations(), cache_, logits_rows_, stop_requested)) {
+    cache_.go_back(std::move(before));
+    return false;
+  }
   next_ += n;
+  ready_ = false;
   encoder_windows_ = next_ >= end_;
   decoder_windows_ = false;  // until the pass is complete
   if (next_ > end_) exact_ = exact_ && plan_->exact;
   end_ = std::max(end_, next_);
   cache_.seal_pages(end_);
-  if (next_ < plan_->end) return;
+  if (next_ < plan_->end) return true;
   encoder_windows_ = decoder_windows_ = true;
   exact_ = exact_ && plan_->exact;
   const auto vocab = static_cast<std::size_t>(model_->config().vocab_size);
   logits_.assign(logits_rows_.end() - static_cast<std::ptrdiff_t>(vocab), logits_rows_.end());
   ready_ = true;
   plan_.reset();
+  return true;
 }
 
 void Sequence::abandon_prefill() {
@@ -94,9 +99,14 @@ void Sequence::abandon_prefill() {
   if (model_->engram()) classes_.resize(tokens_.size());
 }
 
-Status Sequence::prefill(std::span<const TokenId> suffix, const PrefillOptions& options) {
+Status Sequence::prefill(std::span<const TokenId> suffix, const PrefillOptions& options,
+                         const StopRequested& stop_requested) {
   CAIRN_RETURN_IF_ERROR(start_prefill(suffix, options));
-  while (prefilling()) prefill_step();
+  while (prefilling()) {
+    if (prefill_step(stop_requested)) continue;
+    abandon_prefill();
+    return {StatusCode::kCancelled, "the pass was asked to stop"};
+  }
   return {};
 }
 

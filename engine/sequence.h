@@ -13,6 +13,7 @@
 
 #include "cairn/status.h"
 #include "engine/activations.h"
+#include "engine/forward.h"
 #include "engine/kv_cache.h"
 #include "engine/loaded_model.h"
 #include "engine/pass_plan.h"
@@ -37,7 +38,7 @@ class Sequence {
   std::int64_t position() const { return end_; }
   // Logits of the last position are there and the windows are those of the position: the next step
   // is a plain decode.
-  bool ready() const { return ready_; }
+  bool ready() const { return ready_ && !plan_; }
   // [vocab] of the last position; only when ready().
   std::span<const float> logits() const { return logits_; }
   // Rows of the last prefill from its logits_from on: [rows, vocab].
@@ -47,10 +48,11 @@ class Sequence {
 
   // --- Prefill. start_prefill plans the pass over what is missing plus `suffix`; each step runs
   // one chunk. Stopping between steps is allowed: global KV of finished chunks stays, windows are
-  // rebuilt by the next prefill as far as needed. An empty suffix recomputes windows and logits.
+  // rebuilt by the next prefill as far as needed. An empty suffix recomputes windows and logits. A
+  // step that is asked to stop returns false and has changed nothing.
   Status start_prefill(std::span<const TokenId> suffix, const PrefillOptions& options = {});
   bool prefilling() const { return plan_.has_value(); }
-  void prefill_step();
+  bool prefill_step(const StopRequested& stop_requested = {});
   void abandon_prefill();
   std::int64_t prefill_next() const { return next_; }  // next position to run
   // Whether windows and logits at the end of the planned pass are those of an unbroken run. Only while
@@ -59,10 +61,13 @@ class Sequence {
   // Positions below the planned start of new work that the plan runs again for their windows.
   std::int64_t replayed() const { return replayed_; }
 
-  // start_prefill and all of its steps.
-  Status prefill(std::span<const TokenId> suffix, const PrefillOptions& options = {});
-  // One token more. Equals prefill of one token.
-  Status decode(TokenId token) { return prefill({&token, 1}); }
+  // start_prefill and all of its steps. kCancelled: it was asked to stop; finished chunks stay.
+  Status prefill(std::span<const TokenId> suffix, const PrefillOptions& options = {},
+                 const StopRequested& stop_requested = {});
+  // One token more. Equals prefill of one token. kCancelled: nothing has changed.
+  Status decode(TokenId token, const StopRequested& stop_requested = {}) {
+    return prefill({&token, 1}, {}, stop_requested);
+  }
 
   // --- State for a store.
   std::int64_t block_bytes() const { return cache_.block_bytes(); }

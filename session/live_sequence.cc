@@ -123,13 +123,14 @@ Result<ReuseReport> LiveSequence::plan_prefill(ReuseReport report) {
 
 // -- going on --
 
-void LiveSequence::prefill_step() {
-  sequence_->prefill_step();
+bool LiveSequence::prefill_step(const engine::StopRequested& stop_requested) {
+  if (!sequence_->prefill_step(stop_requested)) return false;
   extend_chain();
+  return true;
 }
 
-Status LiveSequence::decode(TokenId token) {
-  CAIRN_RETURN_IF_ERROR(sequence_->decode(token));
+Status LiveSequence::decode(TokenId token, const engine::StopRequested& stop_requested) {
+  CAIRN_RETURN_IF_ERROR(sequence_->decode(token, stop_requested));
   extend_chain();
   return {};
 }

@@ -34,10 +34,12 @@ class LiveSequence {
   Result<std::optional<ReuseReport>> restore_step();
   std::span<const TokenId> target() const { return target_; }
   bool prefilling() const { return sequence_ && sequence_->prefilling(); }
-  void prefill_step();
+  // False: it was asked to stop, and nothing has changed.
+  bool prefill_step(const engine::StopRequested& stop_requested);
   // Gives up a restore or a prefill that is not complete.
   void abandon();
-  Status decode(TokenId token);
+  // kCancelled: it was asked to stop, and nothing has changed.
+  Status decode(TokenId token, const engine::StopRequested& stop_requested);
 
   // What is live; only while is_live().
   const engine::Sequence& sequence() const { return *sequence_; }

@@ -1,5 +1,5 @@
-// Each step is short (one prefill chunk, one token), so a cancel takes effect within one and
-// several turns share the strand fairly. Tokens reach the log in groups, at the latest
+// Each step is short (one prefill chunk, one token), so several turns share the strand fairly; a
+// cancel takes effect within one layer of it. Tokens reach the log in groups, at the latest
 // kGroupInterval after they were sampled; a turn's end is synced.
 #include "session/turn_state.h"
 
@@ -218,7 +218,7 @@ Status TurnState::prefill_chunk() {
   LiveSequence& live = session_->live();
   if (live.prefilling()) {
     const Clock::time_point start = Clock::now();
-    live.prefill_step();
+    if (!live.prefill_step(stop_requested_)) return {};  // the next step ends the turn
     usage_.prefill_ms += ms_since(start);
     session_->note_live_use();
     Event progress;
@@ -265,7 +265,9 @@ Status TurnState::decode_token() {
   if (token == model.eos()) return finish(EndReason::kStop);
   if (n_generated_ < input_.turn.started.max_tokens &&
       sequence.position() < model.info().max_context) {
-    CAIRN_RETURN_IF_ERROR(live.decode(token));
+    const Status decoded = live.decode(token, stop_requested_);
+    // A cancel is answered by the next step.
+    if (!decoded.ok() && decoded.code() != StatusCode::kCancelled) return decoded;
   }
   return {};
 }

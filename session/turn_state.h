@@ -82,6 +82,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   std::uint64_t next_sequence_ = 0;
 
   std::atomic<bool> cancelled_ = false;
+  const engine::StopRequested stop_requested_ = [this] { return cancelled_.load(); };
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -201,12 +201,69 @@ TEST(Sequence, an_abandoned_prefill_can_be_taken_up_at_every_step) {
       ASSERT_FALSE(sequence.prefilling());
       const auto position = static_cast<std::size_t>(sequence.position());
       ASSERT_TRUE(std::ranges::equal(sequence.tokens(), Tokens(prompt).first(position)));
-      ASSERT_EQ(sequence.ready(), finished);
+      ASSERT_EQ(sequence.ready(), finished || (steps == 0 && known > 0));
       if (!finished && position == 0) {
         EXPECT_EQ(sequence.prefill({}).code(), StatusCode::kInvalidArgument);
       }
       ASSERT_TRUE(sequence.prefill(Tokens(prompt).subspan(position)).ok());
       EXPECT_TRUE(sequence.exact());
+      EXPECT_TRUE(state_of(sequence) == whole);
+    }
+  }
+}
+
+// Asked to stop before layer `layer` of every chunk: at the n-th question, counted from 0.
+StopRequested stop_at(int question) {
+  return [question, asked = 0]() mutable { return asked++ == question; };
+}
+
+TEST(Sequence, a_decode_that_is_stopped_before_any_layer_changes_nothing) {
+  const ModelPtr model = model_of(kTinyA);
+  const std::vector<TokenId> prompt = prompt_of(kTinyA, 258);
+  // With an unfinished group and without, the last token of a block, the first of the next.
+  for (const std::size_t known :
+       {std::size_t{40}, std::size_t{41}, std::size_t{255}, std::size_t{256}}) {
+    Sequence sequence(model);
+    ASSERT_TRUE(sequence.prefill(Tokens(prompt).first(known)).ok());
+    const State before = state_of(sequence);
+    const std::vector<float> logits(sequence.logits().begin(), sequence.logits().end());
+    const std::int64_t private_bytes = sequence.private_bytes();
+    for (int layer = 0; layer < model->config().n_layers; ++layer) {
+      EXPECT_EQ(sequence.decode(prompt[known], stop_at(layer)).code(), StatusCode::kCancelled);
+      EXPECT_FALSE(sequence.prefilling());
+      EXPECT_TRUE(std::ranges::equal(sequence.logits(), logits));
+      EXPECT_TRUE(state_of(sequence) == before) << known << ", layer " << layer;
+    }
+    EXPECT_LE(sequence.private_bytes(), private_bytes + 4 * 4096) << "vectors of tokens at most";
+    const StopRequested never = stop_at(model->config().n_layers);
+    ASSERT_TRUE(sequence.decode(prompt[known], never).ok()) << "one question a layer";
+    EXPECT_TRUE(state_of(sequence) == after_prefill(model, Tokens(prompt).first(known + 1)));
+  }
+}
+
+TEST(Sequence, a_prefill_that_is_stopped_before_any_layer_can_be_taken_up) {
+  const ModelPtr model = model_of(kTinyA, 100);  // chunks that complete a block, and half of one
+  const std::vector<TokenId> prompt = prompt_of(kTinyA, 195);
+  const State whole = after_prefill(model, prompt);
+  const int n_layers = model->config().n_layers;
+  for (const std::size_t known : {std::size_t{0}, std::size_t{61}}) {
+    for (int question = 0; question < 2 * n_layers; question += known == 0 ? 7 : 1) {
+      SCOPED_TRACE(testing::Message() << known << " known, stopped at " << question);
+      Sequence sequence(model);
+      ASSERT_TRUE(known == 0 || sequence.prefill(Tokens(prompt).first(known)).ok());
+      ASSERT_TRUE(sequence.start_prefill(Tokens(prompt).subspan(known)).ok());
+      const StopRequested stop = stop_at(question);
+      int steps = 0;
+      while (sequence.prefilling() && sequence.prefill_step(stop)) ++steps;
+      ASSERT_TRUE(sequence.prefilling());
+      EXPECT_EQ(steps, question / n_layers);
+      if (question % 2) {  // go on with the plan, or with another one
+        while (sequence.prefilling()) sequence.prefill_step();
+      } else {
+        sequence.abandon_prefill();
+        EXPECT_EQ(sequence.position(), static_cast<std::int64_t>(known) + 100 * steps);
+        ASSERT_TRUE(sequence.prefill(Tokens(prompt).subspan(sequence.tokens().size())).ok());
+      }
       EXPECT_TRUE(state_of(sequence) == whole);
     }
   }
