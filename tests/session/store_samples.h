@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -98,7 +99,11 @@ class ProbedStorage final : public session::Storage {
   explicit ProbedStorage(std::unique_ptr<Storage> inner) : inner_(std::move(inner)) {}
 
   Result<std::string> get(session::Family family, std::string_view key) override {
-    return inner_->get(family, key);
+    Result<std::string> value = inner_->get(family, key);
+    if (value.ok() && holds_payloads(family)) {
+      n_payload_bytes_read += static_cast<std::int64_t>(value->size());
+    }
+    return value;
   }
   Result<std::vector<std::optional<std::string>>> multi_get(
       session::Family family, std::span<const std::string> keys) override {
@@ -106,7 +111,12 @@ class ProbedStorage final : public session::Storage {
   }
   Status view(session::Family family, std::span<const std::string> keys,
               const KeyVisitor& visit) override {
-    return inner_->view(family, keys, visit);
+    return inner_->view(family, keys, [&](std::size_t i, std::optional<std::string_view> value) {
+      if (value && holds_payloads(family)) {
+        n_payload_bytes_read += static_cast<std::int64_t>(value->size());
+      }
+      return visit(i, value);
+    });
   }
   Status reclaim(session::Family family, std::string_view first, std::string_view last) override {
     return inner_->reclaim(family, first, last);
@@ -134,10 +144,15 @@ class ProbedStorage final : public session::Storage {
 
   int fail_writes_after = -1;  // the write with this index and all later ones fail; -1 = none
   int n_writes = 0;            // counted while fail_writes_after is not -1
-  std::int64_t fail_batches_over = -1;  // bytes; -1 = none
+  std::int64_t fail_batches_over = -1;                 // bytes; -1 = none
+  std::atomic<std::int64_t> n_payload_bytes_read = 0;  // values of blocks and tails
   Status failure = {StatusCode::kOutOfDisk, "no space left"};
 
  private:
+  static bool holds_payloads(session::Family family) {
+    return family == session::Family::kBlocks || family == session::Family::kTails;
+  }
+
   std::unique_ptr<Storage> inner_;
 };
 
