@@ -84,9 +84,9 @@ Result<std::uint32_t> BlockStore::open_namespace(const KvNamespace& kv_namespace
   return record.number;
 }
 
-// The first of `count` consecutive numbers. The reservation is written before the batch that uses
+// The reservation is written before the batch that uses
 // it, so no log that has the batch lacks the reservation.
-Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, std::size_t count) {
+Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, Claim& claim) {
   const std::lock_guard lock(mutex_);
   const auto found = numbers_.find(kv_namespace);
   if (found == numbers_.end()) {
@@ -94,7 +94,7 @@ Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, std::
                             " was not opened");
   }
   Numbers& numbers = found->second;
-  const std::uint64_t first = numbers.next, end = first + count;
+  const std::uint64_t first = numbers.next, end = first + claim.blocks_.size();
   if (end > numbers.record.reserved_blocks) {
     NamespaceRecord record = numbers.record;
     record.reserved_blocks = end + kReservedAtOnce;
@@ -103,6 +103,8 @@ Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, std::
     numbers.record = std::move(record);
   }
   numbers.next = end;
+  claim.first_number_.emplace(kv_namespace, first);
+  under_way_.insert(*claim.first_number_);
   return first;
 }
 
@@ -111,14 +113,25 @@ Result<std::uint64_t> BlockStore::take_numbers(std::uint32_t kv_namespace, std::
 BlockStore::Claim::~Claim() {
   const std::lock_guard lock(store_.mutex_);
   for (const NewBlock* block : blocks_) store_.claimed_.erase(block->key);
+  if (first_number_) store_.under_way_.extract(*first_number_);
+  for (const BlockKey& key : relied_) {
+    store_.touch_locked(key);
+    const auto found = store_.relied_.find(key);
+    if (--found->second == 0) store_.relied_.erase(found);
+  }
 }
 
 Status BlockStore::claim_missing(std::span<const NewBlock> blocks, Claim& claim) {
   // Claimed first and looked up second: a block whose claim ended in between is in the index.
   {
     const std::lock_guard lock(mutex_);
+    claim.relied_.reserve(2 * blocks.size());
     for (const NewBlock& block : blocks) {
       if (claimed_.insert(block.key).second) claim.blocks_.push_back(&block);
+      for (const BlockKey& key : {block.key, block.parent}) {
+        claim.relied_.push_back(key);
+        ++relied_[key];
+      }
     }
   }
   std::vector<std::string> keys;
@@ -140,9 +153,9 @@ Status BlockStore::claim_missing(std::span<const NewBlock> blocks, Claim& claim)
   return {};
 }
 
-Status BlockStore::add(std::uint32_t kv_namespace, const Claim& claim, WriteBatch& batch) {
+Status BlockStore::add(std::uint32_t kv_namespace, Claim& claim, WriteBatch& batch) {
   if (claim.blocks().empty()) return {};
-  CAIRN_ASSIGN_OR_RETURN(std::uint64_t number, take_numbers(kv_namespace, claim.blocks().size()));
+  CAIRN_ASSIGN_OR_RETURN(std::uint64_t number, take_numbers(kv_namespace, claim));
   for (const NewBlock* block : claim.blocks()) {
     const std::string index_key = block_index_key(block->key);
     const BlockRecord record = {.kv_namespace = kv_namespace,
@@ -179,12 +192,84 @@ Status BlockStore::drop(const BlockKey& key) {
     batch.remove(Family::kBlocks, block_number_key(record->kv_namespace, record->number));
   }
   batch.remove(Family::kBlockIndex, index_key);
+  counters_.change([](StoreCounters& counters) { ++counters.blocks_corrupt; });
   return storage_.write(batch, Durability::kBuffered);
+}
+
+// -- removing --
+
+void BlockStore::touch_locked(const BlockKey& key) {
+  if (watched_) touched_.insert(key);
+}
+
+void BlockStore::touch(const BlockKey& key) {
+  const std::lock_guard lock(mutex_);
+  touch_locked(key);
+}
+
+void BlockStore::Hold::set(const std::optional<BlockKey>& end) {
+  if (end == end_) return;
+  const std::lock_guard lock(store_.mutex_);
+  if (end) {
+    store_.held_.insert(*end);
+    store_.touch_locked(*end);
+  }
+  if (end_) store_.held_.extract(*end_);
+  end_ = end;
+}
+
+std::vector<BlockKey> BlockStore::held() const {
+  const std::lock_guard lock(mutex_);
+  return {held_.begin(), held_.end()};
+}
+
+BlockStore::Watch::Watch(BlockStore& store) : store_(store) {
+  const std::lock_guard lock(store_.mutex_);
+  store_.watched_ = true;
+}
+
+BlockStore::Watch::~Watch() {
+  const std::lock_guard lock(store_.mutex_);
+  store_.watched_ = false;
+  store_.touched_.clear();
+}
+
+// The write is under the lock: a commit that claims one of these blocks finds it relied on or gone,
+// never half of each.
+Result<std::vector<bool>> BlockStore::Watch::remove(std::span<const UnneededBlock> blocks) {
+  std::vector<bool> gone(blocks.size());
+  const std::lock_guard lock(store_.mutex_);
+  WriteBatch batch;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const UnneededBlock& block = blocks[i];
+    if (kept_.contains(block.key) || store_.touched_.contains(block.key) ||
+        store_.relied_.contains(block.key)) {
+      kept_.insert(block.parent);
+      continue;
+    }
+    batch.remove(Family::kBlockIndex, block_index_key(block.key));
+    gone[i] = true;
+  }
+  if (!batch.empty()) {
+    CAIRN_RETURN_IF_ERROR(store_.storage_.write(batch, Durability::kBuffered));
+  }
+  return gone;
+}
+
+std::map<std::uint32_t, std::uint64_t> BlockStore::settled_numbers() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::uint32_t, std::uint64_t> settled;
+  for (const auto& [number, numbers] : numbers_) settled.emplace(number, numbers.next);
+  for (const auto& [kv_namespace, number] : under_way_) {
+    settled[kv_namespace] = std::min(settled[kv_namespace], number);
+  }
+  return settled;
 }
 
 // -- reading --
 
 Result<BlockRecord> BlockStore::find(const BlockKey& key) {
+  touch(key);
   const std::string index_key = block_index_key(key);
   CAIRN_ASSIGN_OR_RETURN(const std::string entry, storage_.get(Family::kBlockIndex, index_key));
   return decode_block_entry(index_key, entry);
@@ -204,6 +289,7 @@ Result<FoundBlocks> BlockStore::find_all(std::span<const BlockKey> keys) {
   for (std::size_t from = 0; from < keys.size(); from += kLookupKeys) {
     std::vector<std::string> index_keys;
     for (const BlockKey& key : keys.subspan(from, std::min(kLookupKeys, keys.size() - from))) {
+      touch(key);
       index_keys.push_back(block_index_key(key));
     }
     CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.multi_get(Family::kBlockIndex, index_keys));
@@ -226,6 +312,7 @@ Result<std::size_t> BlockStore::stored_prefix(std::span<const BlockKey> chain) {
   for (std::size_t from = 0; from < chain.size(); from += kLookupKeys) {
     std::vector<std::string> keys;
     for (const BlockKey& key : chain.subspan(from, std::min(kLookupKeys, chain.size() - from))) {
+      touch(key);
       keys.push_back(block_index_key(key));
     }
     CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.multi_get(Family::kBlockIndex, keys));

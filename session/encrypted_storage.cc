@@ -122,6 +122,10 @@ class EncryptedStorage final : public Storage {
     return inner_->reclaim(family, first, last);
   }
 
+  Status drop_tables(Family family, std::span<const KeyRange> ranges) override {
+    return inner_->drop_tables(family, ranges);  // of numbers: names have no order
+  }
+
   std::int64_t table_bytes(Family family) const override { return inner_->table_bytes(family); }
   std::int64_t bytes_written() const override { return inner_->bytes_written(); }
 

@@ -21,6 +21,10 @@ class OpenSessions {
     const std::lock_guard lock(mutex_);
     ids_.erase(id);
   }
+  std::set<SessionId> ids() {
+    const std::lock_guard lock(mutex_);
+    return ids_;
+  }
 
  private:
   std::mutex mutex_;

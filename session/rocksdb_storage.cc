@@ -196,9 +196,32 @@ class RocksdbStorage final : public Storage {
     return guarded("reclaim", [&]() -> Status {
       CAIRN_RETURN_IF_ERROR(check_writable());
       const rocksdb::Slice begin = slice_of(first), end = slice_of(last);
-      return latch_->latch(database_.db->CompactRange(rocksdb::CompactRangeOptions(),
-                                                      database_.handle(family), &begin, &end),
-                           "reclaim");
+      rocksdb::CompactRangeOptions options;
+      // A table that is only moved down keeps its removed keys.
+      options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForceOptimized;
+      return latch_->latch(
+          database_.db->CompactRange(options, database_.handle(family), &begin, &end), "reclaim");
+    });
+  }
+
+  Status drop_tables(Family family, std::span<const KeyRange> ranges) override {
+    if (ranges.empty()) return {};
+    return guarded("drop tables", [&]() -> Status {
+      CAIRN_RETURN_IF_ERROR(latch_->first());
+      std::vector<rocksdb::Slice> keys;
+      keys.reserve(2 * ranges.size());
+      for (const KeyRange& range : ranges) {
+        keys.push_back(slice_of(range.first));
+        keys.push_back(slice_of(range.last));
+      }
+      std::vector<rocksdb::RangePtr> pointers;
+      pointers.reserve(ranges.size());
+      for (std::size_t i = 0; i < keys.size(); i += 2)
+        pointers.emplace_back(&keys[i], &keys[i + 1]);
+      return latch_->latch(
+          rocksdb::DeleteFilesInRanges(database_.db.get(), database_.handle(family),
+                                       pointers.data(), pointers.size(), /*include_end=*/true),
+          "drop tables");
     });
   }
 

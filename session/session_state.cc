@@ -141,6 +141,10 @@ Result<CommitReceipt> SessionState::write(Commit& commit) {
       record.head_tokens = started->n_prompt_tokens;
     }
   }
+  if (!commit.blocks.empty()) {
+    record.chain_key = commit.blocks.back().key;
+    record.stored_blocks = commit.blocks.back().depth + 1;
+  }
   commit.session = record.id;
   commit.kv_namespace = record.kv_namespace;
   commit.record = record;

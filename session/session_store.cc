@@ -9,6 +9,7 @@
 
 #include "cairn/version.h"
 #include "engine/utf8.h"
+#include "session/bounded_storage.h"
 #include "session/encrypted_storage.h"
 #include "session/rocksdb_storage.h"
 #include "session/sealed_value.h"
@@ -51,6 +52,19 @@ Status remove_all(Storage& storage, Family family, const std::string& prefix, Wr
     batch.remove(family, std::string(key));
     return true;
   });
+}
+
+Status check_quota(const std::string& path, const StoreOptions& options) {
+  if (options.quota_bytes == 0 || options.quota_bytes >= kQuotaBytesMin) return {};
+  return invalid_argument(
+      "store " + path + ": a quota of " + std::to_string(options.quota_bytes) + " bytes",
+      "give at least " + std::to_string(kQuotaBytesMin));
+}
+
+Result<std::int64_t> quota_of(const StoreDirectory& directory, const StoreOptions& options) {
+  if (options.quota_bytes != 0) return options.quota_bytes;
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t n_bytes, directory.bytes_on_disk());
+  return default_quota(directory.path(), n_bytes);
 }
 
 }  // namespace
@@ -124,16 +138,18 @@ Result<StoreHeader> agree_on_header(StoreDirectory& directory, Storage& database
 }  // namespace
 
 SessionStore::SessionStore(StoreDirectory directory, StoreHeader header, std::string kv_salt,
-                           std::unique_ptr<Storage> storage)
+                           std::unique_ptr<Storage> storage, std::int64_t quota_bytes)
     : directory_(std::move(directory)),
-      storage_(std::move(storage)),
-      blocks_(*storage_),
+      space_(directory_.path(), quota_bytes, [this] { return measure_space(); }),
+      storage_(bound_storage(std::move(storage), space_)),
+      blocks_(*storage_, counters_),
       header_(std::move(header)),
       kv_salt_(std::move(kv_salt)),
       open_sessions_(std::make_shared<OpenSessions>()) {}
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path,
                                                          const StoreOptions& options) {
+  CAIRN_RETURN_IF_ERROR(check_quota(path, options));
   CAIRN_ASSIGN_OR_RETURN(StoreDirectory directory,
                          StoreDirectory::open(path, options.create_if_missing));
   // A wrong secret shows before anything is touched.
@@ -162,7 +178,7 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory direc
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
                                                             std::unique_ptr<Storage> storage,
-                                                            const StoreOptions& /*options*/,
+                                                            const StoreOptions& options,
                                                             StoreLock& lock) {
   const std::string subject = "store " + directory.path();
   Result<StoreHeader> header = agree_on_header(directory, *storage, lock);
@@ -172,10 +188,30 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory direc
     kv_salt = keys->kv_salt;
     storage = encrypted_storage(std::move(storage), std::move(*keys));
   }
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t quota_bytes, quota_of(directory, options));
   std::unique_ptr<SessionStore> store(new SessionStore(std::move(directory), std::move(*header),
-                                                       std::move(kv_salt), std::move(storage)));
+                                                       std::move(kv_salt), std::move(storage),
+                                                       quota_bytes));
+  CAIRN_RETURN_IF_ERROR(store->space_.measure());
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->blocks_.load_namespaces()));
+  CAIRN_RETURN_IF_ERROR(store->counters_.load(*store->storage_));
   return store;
+}
+
+// Errors are of no use to anyone here: the counts are those of the last synced commit then.
+SessionStore::~SessionStore() {
+  WriteBatch batch;
+  if (counters_.put(*storage_, batch).ok()) (void)storage_->write(batch, Durability::kBuffered);
+}
+
+Result<Space::Gauge> SessionStore::measure_space() const {
+  Space::Gauge gauge;
+  CAIRN_ASSIGN_OR_RETURN(gauge.bytes_on_disk, directory_.bytes_on_disk());
+  for (const Family family : {Family::kMeta, Family::kSessions, Family::kEvents,
+                              Family::kBlockIndex, Family::kTailIndex}) {
+    gauge.rewritable = std::max(gauge.rewritable, storage_->table_bytes(family));
+  }
+  return gauge;
 }
 
 // -- sessions --
@@ -345,11 +381,18 @@ Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
 
   CommitReceipt receipt;
   receipt.bytes_written = batch.n_bytes();
+  if (commit.durability == Durability::kSynced && !batch.empty()) {
+    CAIRN_RETURN_IF_ERROR(counters_.put(*storage_, batch));
+  }
   receipt.blocks_written = static_cast<std::int32_t>(claim.blocks().size());
   receipt.blocks_skipped = static_cast<std::int32_t>(commit.blocks.size()) - receipt.blocks_written;
   CAIRN_RETURN_IF_ERROR(
       with_subject(subject_of(commit.session), storage_->write(batch, commit.durability)));
-  bytes_written_ += receipt.bytes_written;
+  counters_.change([&](StoreCounters& counters) {
+    counters.bytes_committed += receipt.bytes_written;
+    counters.blocks_written += receipt.blocks_written;
+    counters.blocks_shared += receipt.blocks_skipped;
+  });
   return receipt;
 }
 
@@ -403,7 +446,10 @@ Result<Tail> SessionStore::get_tail(const SessionId& id, std::uint64_t slot) {
   Result<Tail> tail = read_tail(id, slot);
   if (tail.ok()) return tail;
   // Dropping may fail on a store that cannot be written; the tail is then reported again.
-  if (tail.status().code() == StatusCode::kCorrupt) (void)drop_tail(id, slot);
+  if (tail.status().code() == StatusCode::kCorrupt) {
+    counters_.change([](StoreCounters& counters) { ++counters.tails_corrupt; });
+    (void)drop_tail(id, slot);
+  }
   return with_subject("tail of " + subject_of(id), tail.status());
 }
 

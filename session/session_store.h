@@ -4,12 +4,12 @@
 #ifndef CAIRN_SESSION_SESSION_STORE_H_
 #define CAIRN_SESSION_SESSION_STORE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,9 +19,11 @@
 #include "cairn/store.h"
 #include "session/block_key.h"
 #include "session/block_store.h"
+#include "session/counters.h"
 #include "session/open_sessions.h"
 #include "session/records.h"
 #include "session/session_id.h"
+#include "session/space.h"
 #include "session/storage.h"
 #include "session/store_directory.h"
 #include "session/store_keys.h"
@@ -123,6 +125,8 @@ class SessionStore {
                                                        std::unique_ptr<Storage> storage,
                                                        const StoreOptions& options = {});
 
+  ~SessionStore();
+
   const StoreHeader& header() const { return header_; }
   // What this open found.
   const StoreRecovery& recovery() const { return recovery_; }
@@ -163,8 +167,6 @@ class SessionStore {
   Result<CommitReceipt> commit(const Commit& commit);
   // Makes every earlier commit durable.
   Status sync();
-  // Sum over all commits since the store was opened.
-  std::int64_t bytes_written() const { return bytes_written_.load(); }
 
   // -- KV blocks --
 
@@ -190,16 +192,27 @@ class SessionStore {
   Result<FoundTails> find_tails(const SessionId& id);
   Status drop_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
 
+  // -- space --
+
+  Space& space() { return space_; }
+  Counters& counters() { return counters_; }
+  StoreCounters read_counters() const { return counters_.get(*storage_); }
+  // Of the sessions that are leased.
+  std::set<SessionId> open_sessions() const { return open_sessions_->ids(); }
+  // For those who keep the store in order; lives as long as the store.
+  Storage& storage() { return *storage_; }
+
   // Walks keys and files: milliseconds for 10^5 blocks.
   Result<SessionStoreStats> stats();
 
  private:
   SessionStore(StoreDirectory directory, StoreHeader header, std::string kv_salt,
-               std::unique_ptr<Storage> storage);
+               std::unique_ptr<Storage> storage, std::int64_t quota_bytes);
   static Result<std::unique_ptr<SessionStore>> open_on(StoreDirectory directory,
                                                        std::unique_ptr<Storage> storage,
                                                        const StoreOptions& options,
                                                        StoreLock& lock);
+  Result<Space::Gauge> measure_space() const;
 
   Status check_commit(const Commit& commit);
   Status add_events(const Commit& commit, WriteBatch& batch);
@@ -207,13 +220,14 @@ class SessionStore {
   Result<Tail> read_tail(const SessionId& id, std::uint64_t slot);
 
   StoreDirectory directory_;  // before storage_: the lock outlives the database
+  Space space_;
   std::unique_ptr<Storage> storage_;
+  Counters counters_;
   BlockStore blocks_;
   StoreHeader header_;
   StoreRecovery recovery_;
   std::string kv_salt_;
   std::shared_ptr<OpenSessions> open_sessions_;
-  std::atomic<std::int64_t> bytes_written_ = 0;
 
   std::mutex names_mutex_;  // held while a session is made or removed
 };

@@ -80,6 +80,10 @@ class WriteBatch {
   std::int64_t n_bytes_ = 0, bulk_bytes_ = 0;
 };
 
+struct KeyRange {
+  std::string first, last;  // both inclusive
+};
+
 // Safe from any thread. Every call may block on the disk. All fail with kIoError, kCorrupt (the
 // package's own checks failed) or kOutOfMemory, besides what they name.
 class Storage {
@@ -119,6 +123,11 @@ class Storage {
   // Gives the disk space of removed keys between `first` and `last` (inclusive) back by rewriting
   // what lives between them; keys outside are not touched. May take seconds; other calls go on.
   virtual Status reclaim(Family family, std::string_view first, std::string_view last) = 0;
+
+  // Forgets whole tables: everything between two keys (inclusive) is of no use any more, by the
+  // word of the caller, whether it was removed or not. Tables that lie within one range are gone
+  // when this returns, at no cost; keys of a table that also holds others stay as they are.
+  virtual Status drop_tables(Family family, std::span<const KeyRange> ranges) = 0;
 
   // Allocated by the tables of a family, removed keys included that nothing reclaimed yet.
   virtual std::int64_t table_bytes(Family family) const = 0;

@@ -16,6 +16,7 @@ namespace cairn::session {
 
 // Meta family.
 inline constexpr std::string_view kHeaderKey = "header";
+inline constexpr std::string_view kCountersKey = "counters";
 inline constexpr std::string_view kNamePrefix = "name/";
 inline constexpr std::string_view kNamespacePrefix = "namespace/";
 std::string name_key(std::string_view name);

@@ -53,12 +53,19 @@ Result<StoreStats> Store::stats() const {
   out.n_sessions = stats.n_sessions;
   out.n_blocks = stats.n_blocks;
   out.n_tails = stats.n_tails;
+  out.quota_bytes = state_->store().space().quota();
+  out.counters = state_->store().read_counters();
   return out;
 }
 
 Status Store::remove(const std::string& name) {
   CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
-  return state_->store().remove_session(record.id);
+  CAIRN_RETURN_IF_ERROR(state_->store().remove_session(record.id));
+  return state_->collector().erase_unreachable().status();
+}
+
+Result<CollectReport> Store::collect(const CollectOptions& options) {
+  return state_->collector().collect(options);
 }
 
 }  // namespace cairn

@@ -121,6 +121,9 @@ class ProbedStorage final : public session::Storage {
   Status reclaim(session::Family family, std::string_view first, std::string_view last) override {
     return inner_->reclaim(family, first, last);
   }
+  Status drop_tables(session::Family family, std::span<const session::KeyRange> ranges) override {
+    return inner_->drop_tables(family, ranges);
+  }
   std::int64_t table_bytes(session::Family family) const override {
     return inner_->table_bytes(family);
   }

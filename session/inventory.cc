@@ -1,0 +1,162 @@
+// Whose blocks are whose: a session reaches the chain of its head (its record names it), those of
+// its tails, and those of marks and rewound branches. The last two are in its log only; it is read
+// where the session has any: a mark of a session that never rewound lies on the way to its head.
+#include "session/inventory.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "session/stored_records.h"
+
+namespace cairn::session {
+namespace {
+
+// A session that was not measured yet: a small machine.
+constexpr double kPrefillUsPerToken = 1000;
+// Going back to a mark is less likely than going on, to a branch that was left even less.
+constexpr double kMarkWeight = 0.5, kBranchWeight = 0.25;
+
+double weight_of(Root::Kind kind) {
+  switch (kind) {
+    case Root::Kind::kHead:
+      return 1;
+    case Root::Kind::kMark:
+      return kMarkWeight;
+    case Root::Kind::kBranch:
+      return kBranchWeight;
+  }
+  return 0;
+}
+
+struct IndexedTail {
+  TailRecord record;
+  std::uint32_t session = 0;  // position among the records; kNoBlock: there is no such session
+};
+
+Result<std::vector<IndexedTail>> read_tails(Storage& storage,
+                                            const std::map<SessionId, std::uint32_t>& positions) {
+  std::vector<IndexedTail> tails;
+  CAIRN_RETURN_IF_ERROR(
+      storage.scan(Family::kTailIndex, "", "", [&](std::string_view key, std::string_view value) {
+        Result<TailRecord> record = decode_tail_entry(key, value);
+        if (!record.ok()) return true;  // found damaged when it is used
+        const auto session = positions.find(record->session);
+        tails.push_back(
+            {std::move(*record), session == positions.end() ? kNoBlock : session->second});
+        return true;
+      }));
+  return tails;
+}
+
+// Each state once, however many slots name it.
+void add_tails(const std::vector<IndexedTail>& indexed, const std::vector<std::int64_t>& ages,
+               const std::vector<bool>& open, Inventory& inventory) {
+  std::map<std::uint64_t, std::size_t> by_number;
+  for (const IndexedTail& slot : indexed) {
+    const TailRecord& record = slot.record;
+    std::size_t at = inventory.tails.size();
+    if (record.number > 0) at = by_number.emplace(record.number, at).first->second;
+    if (at == inventory.tails.size()) {
+      StoredTail& tail = inventory.tails.emplace_back();
+      inventory.slots_of_tail.emplace_back();
+      inventory.tail_numbers.push_back(record.number);
+      tail.bytes = static_cast<std::int64_t>(record.payload_bytes);
+      tail.age_ms = std::numeric_limits<std::int64_t>::max();
+      if (record.position >= kBlockTokens) tail.block = inventory.graph.find(record.chain_key);
+      tail.useless = record.position >= kBlockTokens &&
+                     (tail.block == kNoBlock || !inventory.graph.blocks()[tail.block].attached);
+    }
+    StoredTail& tail = inventory.tails[at];
+    inventory.slots_of_tail[at].push_back({record.session, record.slot});
+    if (slot.session == kNoBlock) continue;
+    tail.marked = tail.marked || record.slot != kHeadTail;
+    tail.pinned = tail.pinned || open[slot.session];
+    tail.age_ms = std::min(tail.age_ms, ages[slot.session]);
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Root>> LoggedRoots::of(Storage& storage, const SessionRecord& record) {
+  Found& found = sessions_[record.id];
+  if (record.n_branches < found.n_branches) found = {};
+  found.n_branches = record.n_branches;
+  const Status status =
+      visit_events(storage, record.id, found.next_sequence, [&](LogEvent&& event) {
+        found.next_sequence = event.sequence + 1;
+        if (const auto* mark = std::get_if<MarkSet>(&event.body); mark && mark->stored_blocks > 0) {
+          found.roots.push_back({mark->chain_key, Root::Kind::kMark});
+        }
+        if (const auto* left = std::get_if<HeadMoved>(&event.body);
+            left && left->stored_blocks > 0) {
+          found.roots.push_back({left->chain_key, Root::Kind::kBranch});
+        }
+        return true;
+      });
+  if (!status.ok() && status.code() != StatusCode::kCorrupt &&
+      status.code() != StatusCode::kUnsupported) {
+    return status;
+  }
+  return found.roots;
+}
+
+Result<Inventory> take_inventory(SessionStore& store, LoggedRoots& logged, std::int64_t now_ms) {
+  Inventory inventory;
+  // Before the records: what a session held then, its record names now.
+  const std::vector<BlockKey> held = store.blocks().held();
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<SessionRecord> records, list_sessions(store.storage()));
+  CAIRN_ASSIGN_OR_RETURN(inventory.graph, ReachGraph::load(store.storage()));
+
+  const std::set<SessionId> open_ids = store.open_sessions();
+  std::map<SessionId, std::uint32_t> positions;
+  std::vector<std::int64_t> used;
+  std::vector<bool> open;
+  std::set<std::uint32_t> namespaces;
+  for (const SessionRecord& record : records) {
+    positions.emplace(record.id, static_cast<std::uint32_t>(positions.size()));
+    used.push_back(record.used_ms);
+    open.push_back(open_ids.contains(record.id));
+    if (!record.removed) namespaces.insert(record.kv_namespace);
+  }
+  inventory.namespaces_in_use.assign(namespaces.begin(), namespaces.end());
+  const std::vector<std::int64_t> ages = ages_of(used, now_ms);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<IndexedTail> tails,
+                         read_tails(store.storage(), positions));
+
+  std::vector<std::vector<Root>> roots(records.size());
+  for (const IndexedTail& tail : tails) {
+    if (tail.session == kNoBlock) continue;
+    const bool is_head = tail.record.slot == kHeadTail;
+    roots[tail.session].push_back(
+        {tail.record.chain_key, is_head ? Root::Kind::kHead : Root::Kind::kMark});
+  }
+  for (std::uint32_t i = 0; i < records.size(); ++i) {
+    const SessionRecord& record = records[i];
+    const bool has_places =
+        record.n_branches > 0 || std::ranges::any_of(roots[i], [](const Root& root) {
+          return root.kind == Root::Kind::kMark;
+        });
+    if (record.stored_blocks > 0) roots[i].push_back({record.chain_key, Root::Kind::kHead});
+    if (has_places) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<Root> places, logged.of(store.storage(), record));
+      roots[i].insert(roots[i].end(), places.begin(), places.end());
+    }
+    // The likeliest first: a block counts once for a session.
+    std::ranges::stable_sort(roots[i], {}, &Root::kind);
+    const double us_per_token =
+        record.prefill_us_per_token > 0 ? record.prefill_us_per_token : kPrefillUsPerToken;
+    for (const Root& root : roots[i]) {
+      inventory.graph.reach(root.key, i + 1,
+                            us_per_token * likelihood_of_return(ages[i]) * weight_of(root.kind));
+      if (open[i] && root.kind == Root::Kind::kHead) inventory.graph.pin(root.key);
+    }
+  }
+  for (const BlockKey& key : held) inventory.graph.pin(key);
+  add_tails(tails, ages, open, inventory);
+  return inventory;
+}
+
+}  // namespace cairn::session
