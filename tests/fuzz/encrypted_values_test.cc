@@ -66,6 +66,7 @@ class MapStorage final : public Storage {
   }
   Status flush() override { return {}; }
   Status reclaim(Family, std::string_view, std::string_view) override { return {}; }
+  Status drop_tables(Family, std::span<const KeyRange>) override { return {}; }
   std::int64_t table_bytes(Family) const override { return 0; }
   std::int64_t bytes_written() const override { return 0; }
 

@@ -34,12 +34,15 @@ std::string mount_small_disk(const std::string& path) {
   return {};
 }
 
+// The disk is the limit here.
+const StoreOptions kNoQuota = {.quota_bytes = std::int64_t{1} << 40};
+
 // A store that writes until the disk is full.
 std::unique_ptr<SessionStore> open_greedy_store(const std::string& path) {
   Result<StoreDirectory> directory = StoreDirectory::open(path, true);
   auto storage = open_rocksdb_storage(directory->database_path(), {.free_bytes_kept = 0});
   EXPECT_TRUE(storage.ok()) << storage.status().to_string();
-  auto store = SessionStore::open_on(std::move(*directory), std::move(*storage));
+  auto store = SessionStore::open_on(std::move(*directory), std::move(*storage), kNoQuota);
   EXPECT_TRUE(store.ok()) << store.status().to_string();
   return std::move(*store);
 }
@@ -77,7 +80,7 @@ void fill_and_reopen(const test::TemporaryFolder& folder, const std::vector<Samp
   EXPECT_EQ(SessionStore::open(folder / "store").status().code(), StatusCode::kOutOfDisk);
   std::filesystem::remove(filler);
 
-  const auto store = test::open_store(folder / "store");
+  const auto store = test::open_store(folder / "store", kNoQuota);
   ASSERT_NE(store, nullptr);
   const auto events = store->read_events(id);
   ASSERT_TRUE(events.ok()) << events.status().to_string();
@@ -94,7 +97,7 @@ void fill_and_reopen(const test::TemporaryFolder& folder, const std::vector<Samp
 // A store as hosts open it refuses payloads first, then everything, and goes on when there is room.
 void refuse_before_full(const test::TemporaryFolder& folder,
                         const std::vector<SampleBlock>& chain) {
-  const auto store = test::open_store(folder / "store");
+  const auto store = test::open_store(folder / "store", kNoQuota);
   const SessionId id = test::create(*store, "name").id;
   Commit commit = {.session = id, .kv_namespace = *store->open_namespace(test::kSampleNamespace)};
   std::size_t n_blocks = 0;
