@@ -24,9 +24,13 @@ std::span<const TokenId> block_tokens(std::span<const TokenId> tokens, std::int6
 }  // namespace
 
 LiveSequence::LiveSequence(std::shared_ptr<const engine::LoadedModel> model, RestoreSource source)
-    : model_(std::move(model)), source_(std::move(source)), root_(root_key(source_.kv_namespace)) {}
+    : model_(std::move(model)),
+      source_(std::move(source)),
+      root_(root_key(source_.kv_namespace)),
+      hold_(source_.store->blocks()) {}
 
 void LiveSequence::clear() {
+  rest();
   sequence_.reset();
   broken_ = false;
   chain_.clear();
@@ -78,13 +82,32 @@ Result<std::optional<ReuseReport>> LiveSequence::restore_step() {
     restore_.reset();
     previous_.reset();
   } else {
-    ReuseReport from_memory;
-    from_memory.from_memory = sequence_->position();
-    report = plan_prefill(std::move(from_memory));
+    report = go_on_from_memory();
   }
   if (report.ok()) return std::optional(std::move(*report));
   clear();
   return report.status();
+}
+
+Result<ReuseReport> LiveSequence::go_on_from_memory() {
+  CAIRN_RETURN_IF_ERROR(hold_blocks_still_stored());
+  ReuseReport report;
+  report.from_memory = sequence_->position();
+  return plan_prefill(std::move(report));
+}
+
+Status LiveSequence::hold_blocks_still_stored() {
+  hold_stored_blocks();
+  CAIRN_ASSIGN_OR_RETURN(
+      const std::size_t n_stored,
+      source_.store->stored_prefix(std::span(chain_).first(usize(stored_blocks_))));
+  stored_blocks_ = static_cast<std::int64_t>(n_stored);
+  hold_stored_blocks();
+  return {};
+}
+
+void LiveSequence::hold_stored_blocks() {
+  hold_.set(stored_blocks_ == 0 ? std::nullopt : std::optional(chain_[usize(stored_blocks_ - 1)]));
 }
 
 Result<ReuseReport> LiveSequence::adopt(Restored restored) {
@@ -93,6 +116,7 @@ Result<ReuseReport> LiveSequence::adopt(Restored restored) {
   stored_blocks_ = restored.stored_blocks;
   first_bounded_ = restored.first_bounded;
   tail_position_ = restored.tail_position;
+  hold_stored_blocks();
   for (std::int64_t block = 0; block < sequence_->n_blocks(); ++block) share_page(block);
   ReuseReport report;
   report.from_memory = restored.from_memory;
@@ -197,6 +221,7 @@ void LiveSequence::add_tail(Commit& commit, std::uint64_t sequence, Payloads& pa
 
 void LiveSequence::committed(const Commit& commit) {
   stored_blocks_ += static_cast<std::int64_t>(commit.blocks.size());
+  hold_stored_blocks();
   if (commit.tail) tail_position_ = commit.tail->position;
 }
 

@@ -46,6 +46,8 @@ class LiveSequence {
   bool is_live() const { return sequence_ != nullptr; }
   // Memory that no other session can share; pages that others may share are in the pool's sum.
   std::int64_t private_bytes() const;
+  // Until the next restore the collection may take blocks of what is live.
+  void rest() { hold_.set(std::nullopt); }
   // Frees the memory. The next restore starts from the store.
   void release();
 
@@ -76,8 +78,13 @@ class LiveSequence {
   void distrust() noexcept { broken_ = true; }
 
  private:
+  // Keeps the blocks that are known to be stored from being collected.
+  void hold_stored_blocks();
+  // The same, after some may have been.
+  Status hold_blocks_still_stored();
   void clear();  // nothing live, and nothing of it known to be stored
   Result<ReuseReport> adopt(Restored restored);
+  Result<ReuseReport> go_on_from_memory();
   Result<ReuseReport> plan_prefill(ReuseReport report);
   BlockKey chain_end() const { return chain_.empty() ? root_ : chain_.back(); }
   bool is_bounded(std::int64_t block) const {
@@ -97,6 +104,8 @@ class LiveSequence {
   std::int64_t first_bounded_ = -1;   // blocks from here on are of bounded provenance; -1 = none
   std::int64_t tail_position_ = -1;   // of the timeline's tail in the store, -1 = none known
   std::int64_t unshared_blocks_ = 0;  // whose pages are not the pool's
+
+  BlockStore::Hold hold_;  // on the chain of the stored blocks
 
   std::vector<TokenId> target_;                 // of the restore that is in progress or was last
   std::unique_ptr<Restore> restore_;            // null = none is in progress, or none was needed

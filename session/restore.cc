@@ -26,7 +26,8 @@ Restore::Restore(std::shared_ptr<const engine::LoadedModel> model, const Restore
     : model_(std::move(model)),
       source_(source),
       target_(std::move(target)),
-      root_(root_key(source.kv_namespace)) {}
+      root_(root_key(source.kv_namespace)),
+      hold_(source.store->blocks()) {}
 
 Result<bool> Restore::step() {
   if (!candidate_) CAIRN_RETURN_IF_ERROR(choose());
@@ -187,6 +188,7 @@ void Restore::begin(Candidate candidate) {
   batch_ = {};
   batch_at_ = 0;
   restored_.sequence = std::make_unique<engine::Sequence>(model_);
+  hold_.set(candidate.chain.empty() ? std::nullopt : std::optional(candidate.chain.back().key));
   std::vector<FoundBlock> to_read;
   for (std::size_t i = 0; i < candidate.chain.size(); ++i) {
     const ChainBlock& block = candidate.chain[i];

@@ -106,6 +106,7 @@ class Restore {
   // Read in this restore, for the case that the choice is made again.
   std::unordered_map<BlockKey, engine::KvPagePtr, BlockKeyHash> read_;
 
+  BlockStore::Hold hold_;                // on the candidate's chain: none of it is collected
   std::optional<Candidate> candidate_;   // being imported
   std::unique_ptr<BlockReader> reader_;  // of its blocks that are not at hand
   BlockReader::Batch batch_;

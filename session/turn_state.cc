@@ -318,6 +318,7 @@ void TurnState::stop(EndReason reason, Status status) {
 
 void TurnState::emit_end(EndReason reason, Status status) {
   phase_ = Phase::kFinished;
+  session_->live().rest();
   usage_.output_tokens = n_generated_;
   usage_.reasoning_tokens = parser_.output().reasoning_tokens;
   usage_.decode_ms = usage_.first_token_ms > 0 ? ms_since(decode_start_) : 0;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -135,6 +136,10 @@ class ProbedStorage final : public session::Storage {
   Status write(const session::WriteBatch& batch, session::Durability durability) override {
     if (fail_writes_after >= 0 && n_writes++ >= fail_writes_after) return failure;
     if (fail_batches_over >= 0 && batch.n_bytes() > fail_batches_over) return failure;
+    const auto n_blocks = std::ranges::count_if(batch.changes(), [](const auto& change) {
+      return change.family == session::Family::kBlocks && !change.remove;
+    });
+    if (n_blocks > 0) block_batches.push_back(static_cast<int>(n_blocks));
     return inner_->write(batch, durability);
   }
   Status flush() override { return inner_->flush(); }
@@ -149,6 +154,7 @@ class ProbedStorage final : public session::Storage {
   int n_writes = 0;            // counted while fail_writes_after is not -1
   std::int64_t fail_batches_over = -1;                 // bytes; -1 = none
   std::atomic<std::int64_t> n_payload_bytes_read = 0;  // values of blocks and tails
+  std::vector<int> block_batches;                      // how many blocks each batch with blocks had
   Status failure = {StatusCode::kOutOfDisk, "no space left"};
 
  private:
