@@ -53,7 +53,6 @@ std::vector<KeyRange> gaps(std::uint32_t kv_namespace, const std::vector<std::ui
 Result<Inventory> Collection::take() {
   settled_ = store_.blocks().settled_numbers();
   dead_.clear();
-  dead_tails_.clear();
   return take_inventory(store_, logged_, now_ms());
 }
 
@@ -71,7 +70,6 @@ Status Collection::remove_tail(const Inventory& inventory, std::uint32_t tail,
     // The session may have been opened, or have written another tail, since.
     if (store_.open_sessions().contains(slot.session)) return {};
     CAIRN_RETURN_IF_ERROR(store_.drop_tail(slot.session, slot.slot));
-    dead_tails_.push_back(tail_key(slot.session, slot.slot));
   }
   ++report.tails_removed;
   store_.counters().change([](StoreCounters& counters) { ++counters.tails_evicted; });
@@ -131,10 +129,7 @@ Status Collection::drop_dead_tables(const Inventory& inventory) {
     CAIRN_RETURN_IF_ERROR(
         store_.storage().drop_tables(Family::kBlocks, gaps(kv_namespace, numbers, end)));
   }
-  for (const std::string& key : dead_tails_) {
-    CAIRN_RETURN_IF_ERROR(store_.storage().reclaim(Family::kTails, key, key));
-  }
-  return {};
+  return store_.tails().reclaim();
 }
 
 // Which of the numbers are still in some table.

@@ -60,7 +60,6 @@ class Collection {
   bool stopped_ = false;
   std::map<std::uint32_t, std::uint64_t> settled_;  // see BlockStore::settled_numbers
   Numbers dead_;                                    // forgotten by the index
-  std::vector<std::string> dead_tails_;             // keys
 };
 
 }  // namespace cairn::session

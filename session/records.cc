@@ -370,6 +370,18 @@ Result<SessionId> decode_session_name(std::string_view bytes) {
   return id;
 }
 
+std::string encode_number(std::uint64_t number) {
+  pb::NumberRecord out;
+  out.set_number(number);
+  return out.SerializeAsString();
+}
+
+Result<std::uint64_t> decode_number(std::string_view bytes) {
+  pb::NumberRecord in;
+  CAIRN_RETURN_IF_ERROR(parse(bytes, "number", in));
+  return in.number();
+}
+
 std::string encode(const NamespaceRecord& record) {
   pb::NamespaceRecord out;
   out.set_number(record.number);

@@ -199,6 +199,7 @@ std::array<std::uint8_t, 32> token_digest(const std::vector<TokenId>& tokens);
 // of event that is not marked ignorable, an unknown role, end reason or provenance).
 std::string encode(const StoreHeader& header);
 std::string encode_session_name(const SessionId& id);
+std::string encode_number(std::uint64_t number);
 std::string encode(const NamespaceRecord& record);
 std::string encode(const SessionRecord& record);
 Result<std::string> encode(const LogEvent& event);
@@ -210,6 +211,7 @@ std::string encode(const Incident& incident);
 
 Result<StoreHeader> decode_store_header(std::string_view bytes);
 Result<SessionId> decode_session_name(std::string_view bytes);
+Result<std::uint64_t> decode_number(std::string_view bytes);
 Result<NamespaceRecord> decode_namespace_record(std::string_view bytes);
 Result<SessionRecord> decode_session_record(std::string_view bytes);
 Result<LogEvent> decode_event(std::string_view bytes);

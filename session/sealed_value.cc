@@ -78,6 +78,13 @@ Result<std::string> seal_record(Family family, std::string_view key, std::string
   return value;
 }
 
+Status put_record(Family family, const std::string& key, std::string_view content,
+                  WriteBatch& batch) {
+  CAIRN_ASSIGN_OR_RETURN(std::string value, seal_record(family, key, content));
+  batch.put(family, key, std::move(value));
+  return {};
+}
+
 Result<std::string> unseal_record(Family family, std::string_view key, std::string_view value) {
   if (value.size() < kRecordHeaderBytes) return corrupt("stored value: shorter than its header");
   const std::string_view stored = value.substr(kRecordHeaderBytes);

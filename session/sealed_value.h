@@ -22,6 +22,10 @@ inline constexpr std::size_t kRecordBytesMax = 64 << 20;  // of one record's con
 // The value to store under `key`. Fails with kInvalidArgument above kRecordBytesMax.
 Result<std::string> seal_record(Family family, std::string_view key, std::string_view content);
 
+// Adds the record to `batch`. Fails likewise.
+Status put_record(Family family, const std::string& key, std::string_view content,
+                  WriteBatch& batch);
+
 // The content of a record. kCorrupt where the checksum or the frame is wrong, kUnsupported where
 // they are right and the schema is of a later version.
 Result<std::string> unseal_record(Family family, std::string_view key, std::string_view value);

@@ -39,13 +39,6 @@ Status check_name(std::string_view name) {
   return {};
 }
 
-Status put_record(Family family, const std::string& key, std::string_view content,
-                  WriteBatch& batch) {
-  CAIRN_ASSIGN_OR_RETURN(std::string value, seal_record(family, key, content));
-  batch.put(family, key, std::move(value));
-  return {};
-}
-
 // Adds the removal of every key that begins with `prefix`.
 Status remove_all(Storage& storage, Family family, const std::string& prefix, WriteBatch& batch) {
   return storage.scan(family, prefix, prefix, [&](std::string_view key, std::string_view) {
@@ -143,6 +136,7 @@ SessionStore::SessionStore(StoreDirectory directory, StoreHeader header, std::st
       space_(directory_.path(), quota_bytes, [this] { return measure_space(); }),
       storage_(bound_storage(std::move(storage), space_)),
       blocks_(*storage_, counters_),
+      tails_(*storage_, counters_),
       header_(std::move(header)),
       kv_salt_(std::move(kv_salt)),
       open_sessions_(std::make_shared<OpenSessions>()) {}
@@ -194,6 +188,7 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory direc
                                                        quota_bytes));
   CAIRN_RETURN_IF_ERROR(store->space_.measure());
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->blocks_.load_namespaces()));
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, store->tails_.load()));
   CAIRN_RETURN_IF_ERROR(store->counters_.load(*store->storage_));
   return store;
 }
@@ -270,14 +265,11 @@ Status SessionStore::remove_session(const SessionId& id) {
   batch.remove(Family::kMeta, name_key(record.name));
   batch.remove(Family::kSessions, prefix);
   CAIRN_RETURN_IF_ERROR(remove_all(*storage_, Family::kEvents, prefix, batch));
-  // Tails are listed by their small index; reading the tails themselves would cost megabytes each.
-  CAIRN_RETURN_IF_ERROR(storage_->scan(Family::kTailIndex, prefix, prefix,
-                                       [&](std::string_view key, std::string_view) {
-                                         batch.remove(Family::kTailIndex, std::string(key));
-                                         batch.remove(Family::kTails, std::string(key));
-                                         return true;
-                                       }));
-  return storage_->write(batch, Durability::kSynced);
+  TailStore::Changes tails(tails_, batch);
+  CAIRN_RETURN_IF_ERROR(tails.remove_all(id));
+  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
+  tails.written();
+  return {};
 }
 
 // -- log --
@@ -351,18 +343,11 @@ Status SessionStore::add_events(const Commit& commit, WriteBatch& batch) {
   return {};
 }
 
-Status SessionStore::add_tail(const Commit& commit, WriteBatch& batch) {
-  const NewTail& tail = *commit.tail;
-  const std::string key = tail_key(commit.session, tail.slot);
-  const std::string record = encode(TailRecord{.session = commit.session,
-                                               .slot = tail.slot,
-                                               .position = tail.position,
-                                               .chain_key = tail.chain_key,
-                                               .sequence = tail.sequence,
-                                               .payload_bytes = tail.payload.size()});
-  CAIRN_RETURN_IF_ERROR(put_record(Family::kTailIndex, key, record, batch));
-  batch.put(Family::kTails, key, seal_payload(Family::kTails, key, record, tail.payload),
-            tail.payload);
+Status SessionStore::add_tails(const Commit& commit, TailStore::Changes& changes) {
+  if (commit.tail) CAIRN_RETURN_IF_ERROR(changes.put(commit.session, *commit.tail));
+  for (const SharedTail& shared : commit.shared_tails) {
+    CAIRN_RETURN_IF_ERROR(changes.share(shared.from, {commit.session, shared.slot}).status());
+  }
   return {};
 }
 
@@ -370,7 +355,8 @@ Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
   CAIRN_RETURN_IF_ERROR(with_subject(subject_of(commit.session), check_commit(commit)));
   WriteBatch batch;
   CAIRN_RETURN_IF_ERROR(with_subject(subject_of(commit.session), add_events(commit, batch)));
-  if (commit.tail) CAIRN_RETURN_IF_ERROR(add_tail(commit, batch));
+  TailStore::Changes tails(tails_, batch);
+  CAIRN_RETURN_IF_ERROR(add_tails(commit, tails));
   if (commit.record) {
     CAIRN_RETURN_IF_ERROR(
         put_record(Family::kSessions, session_key(commit.session), encode(*commit.record), batch));
@@ -388,6 +374,7 @@ Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
   receipt.blocks_skipped = static_cast<std::int32_t>(commit.blocks.size()) - receipt.blocks_written;
   CAIRN_RETURN_IF_ERROR(
       with_subject(subject_of(commit.session), storage_->write(batch, commit.durability)));
+  tails.written();
   counters_.change([&](StoreCounters& counters) {
     counters.bytes_committed += receipt.bytes_written;
     counters.blocks_written += receipt.blocks_written;
@@ -397,69 +384,6 @@ Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
 }
 
 Status SessionStore::sync() { return storage_->write(WriteBatch(), Durability::kSynced); }
-
-// -- tails --
-
-Result<TailRecord> SessionStore::find_tail(const SessionId& id, std::uint64_t slot) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string content,
-                         get_record(*storage_, Family::kTailIndex, tail_key(id, slot)));
-  return decode_tail_record(content);
-}
-
-Result<FoundTails> SessionStore::find_tails(const SessionId& id) {
-  FoundTails found;
-  std::vector<std::uint64_t> damaged;
-  const std::string prefix = session_key(id);
-  CAIRN_RETURN_IF_ERROR(storage_->scan(
-      Family::kTailIndex, prefix, prefix, [&](std::string_view key, std::string_view value) {
-        Result<TailRecord> record = decode_tail_entry(key, value);
-        if (record.ok()) {
-          found.tails.push_back(std::move(*record));
-        } else if (const auto slot = parse_event_sequence(key)) {  // keys of one form
-          damaged.push_back(*slot);
-        }
-        return true;
-      }));
-  found.n_corrupt = static_cast<std::int64_t>(damaged.size());
-  for (const std::uint64_t slot : damaged) (void)drop_tail(id, slot);
-  return found;
-}
-
-Result<Tail> SessionStore::read_tail(const SessionId& id, std::uint64_t slot) {
-  const std::string key = tail_key(id, slot);
-  CAIRN_ASSIGN_OR_RETURN(const TailRecord indexed, find_tail(id, slot));
-  Result<std::string> value = storage_->get(Family::kTails, key);
-  if (value.status().code() == StatusCode::kNotFound) return corrupt("indexed but not stored");
-  if (!value.ok()) return value.status();
-
-  Tail tail;
-  tail.value = std::move(*value);
-  CAIRN_ASSIGN_OR_RETURN(const PayloadView view, unseal_payload(Family::kTails, key, tail.value));
-  tail.payload_at = tail.value.size() - view.payload.size();
-  CAIRN_ASSIGN_OR_RETURN(tail.record, decode_tail_record(view.descriptor));
-  if (tail.record != indexed) return corrupt("index and tail disagree");
-  if (tail.record.payload_bytes != view.payload.size()) return corrupt("payload of wrong size");
-  return tail;
-}
-
-Result<Tail> SessionStore::get_tail(const SessionId& id, std::uint64_t slot) {
-  Result<Tail> tail = read_tail(id, slot);
-  if (tail.ok()) return tail;
-  // Dropping may fail on a store that cannot be written; the tail is then reported again.
-  if (tail.status().code() == StatusCode::kCorrupt) {
-    counters_.change([](StoreCounters& counters) { ++counters.tails_corrupt; });
-    (void)drop_tail(id, slot);
-  }
-  return with_subject("tail of " + subject_of(id), tail.status());
-}
-
-Status SessionStore::drop_tail(const SessionId& id, std::uint64_t slot) {
-  const std::string key = tail_key(id, slot);
-  WriteBatch batch;
-  batch.remove(Family::kTailIndex, key);
-  batch.remove(Family::kTails, key);
-  return storage_->write(batch, Durability::kBuffered);
-}
 
 // -- statistics --
 

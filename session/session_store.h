@@ -27,11 +27,9 @@
 #include "session/storage.h"
 #include "session/store_directory.h"
 #include "session/store_keys.h"
+#include "session/tail_store.h"
 
 namespace cairn::session {
-
-// The tail of the session's head. Other slots are for the sequences of events, which begin at 1.
-inline constexpr std::uint64_t kHeadTail = 0;
 
 // A commit is copied once into the log buffer: a writer of much splits it.
 inline constexpr std::int64_t kCommitBytesMax = 256 << 20;
@@ -44,12 +42,11 @@ struct NewSession {
   std::uint32_t kv_namespace = 0;
 };
 
-struct NewTail {
+// Lets a slot of the commit's session name the tail that is in another slot, of any session. Where
+// none is there, nothing happens: a tail is a cache.
+struct SharedTail {
+  TailSlot from;
   std::uint64_t slot = kHeadTail;
-  std::int64_t position = 0;   // tokens before it
-  BlockKey chain_key{};        // of the last whole block before it
-  std::uint64_t sequence = 0;  // the event the session stands at
-  std::span<const std::byte> payload = {};
 };
 
 // What one commit writes, all of it at one instant or nothing.
@@ -59,29 +56,14 @@ struct Commit {
   std::uint32_t kv_namespace = 0;     // of the blocks
   std::vector<NewBlock> blocks = {};  // those already stored are skipped: the first writer wins
   std::optional<NewTail> tail = {};   // replaces the one in its slot
-  std::optional<SessionRecord> record = {};  // replaces the session's; its name does not change
+  std::vector<SharedTail> shared_tails = {};  // after `tail`
+  std::optional<SessionRecord> record = {};   // replaces the session's; its name does not change
   Durability durability = Durability::kSynced;
 };
 
 struct CommitReceipt {
   std::int64_t bytes_written = 0;  // keys and values handed to the storage
   std::int32_t blocks_written = 0, blocks_skipped = 0;
-};
-
-struct Tail {
-  TailRecord record;
-  std::string value;  // as stored; owns the payload
-  std::size_t payload_at = 0;
-
-  std::span<const std::byte> payload() const {
-    return std::as_bytes(std::span(value)).subspan(payload_at);
-  }
-};
-
-// The tails that a session has.
-struct FoundTails {
-  std::vector<TailRecord> tails;
-  std::int64_t n_corrupt = 0;  // entries of the index that did not check; they are dropped
 };
 
 struct SessionStoreStats {
@@ -185,12 +167,18 @@ class SessionStore {
 
   // -- tails --
 
-  Result<Tail> get_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
-  // What the tail is for, without reading it.
-  Result<TailRecord> find_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
-  // All of the session, in the order of their slots.
-  Result<FoundTails> find_tails(const SessionId& id);
-  Status drop_tail(const SessionId& id, std::uint64_t slot = kHeadTail);
+  TailStore& tails() { return tails_; }
+  // As TailStore's get, find, find_all and drop.
+  Result<Tail> get_tail(const SessionId& id, std::uint64_t slot = kHeadTail) {
+    return tails_.get({id, slot});
+  }
+  Result<TailRecord> find_tail(const SessionId& id, std::uint64_t slot = kHeadTail) {
+    return tails_.find({id, slot});
+  }
+  Result<FoundTails> find_tails(const SessionId& id) { return tails_.find_all(id); }
+  Status drop_tail(const SessionId& id, std::uint64_t slot = kHeadTail) {
+    return tails_.drop({id, slot});
+  }
 
   // -- space --
 
@@ -216,14 +204,14 @@ class SessionStore {
 
   Status check_commit(const Commit& commit);
   Status add_events(const Commit& commit, WriteBatch& batch);
-  Status add_tail(const Commit& commit, WriteBatch& batch);
-  Result<Tail> read_tail(const SessionId& id, std::uint64_t slot);
+  Status add_tails(const Commit& commit, TailStore::Changes& changes);
 
   StoreDirectory directory_;  // before storage_: the lock outlives the database
   Space space_;
   std::unique_ptr<Storage> storage_;
   Counters counters_;
   BlockStore blocks_;
+  TailStore tails_;
   StoreHeader header_;
   StoreRecovery recovery_;
   std::string kv_salt_;

@@ -19,6 +19,7 @@ inline constexpr std::string_view kHeaderKey = "header";
 inline constexpr std::string_view kCountersKey = "counters";
 inline constexpr std::string_view kNamePrefix = "name/";
 inline constexpr std::string_view kNamespacePrefix = "namespace/";
+inline constexpr std::string_view kTailNumbersKey = "tails";
 std::string name_key(std::string_view name);
 std::string namespace_key(const BlockKey& root);
 

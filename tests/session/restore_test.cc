@@ -214,9 +214,9 @@ TEST(Restore, a_damaged_tail_is_dropped_and_named_as_the_cause) {
     Session session = store.create("s");
     turn(session, script, 0);
   }
-  const session::SessionId id = store.id_of("s");
+  const std::uint64_t number = store.inside().find_tail(store.id_of("s"))->number;
   store.close();
-  damage(store, session::Family::kTails, session::tail_key(id, session::kHeadTail));
+  damage(store, session::Family::kTails, session::tail_number_key(number));
   store.open();
   Session session = store.open_session("s");
   const Reply reply = turn(session, script, 1);

@@ -108,7 +108,11 @@ TEST_F(DamagedStore, every_flipped_byte_of_a_tail_is_a_miss) {
   ASSERT_TRUE(store.commit(commit).ok());
   for (const Family family : {Family::kTails, Family::kTailIndex}) {
     for_each_flip(
-        family, [&] { return tail_key(id, kHeadTail); },
+        family,
+        [&] {
+          return family == Family::kTailIndex ? tail_key(id, kHeadTail)
+                                              : tail_number_key(store.find_tail(id)->number);
+        },
         [&](std::size_t at) {
           EXPECT_EQ(code_of(store.get_tail(id)), StatusCode::kCorrupt) << at;
           EXPECT_EQ(code_of(store.get_tail(id)), StatusCode::kNotFound) << at;
