@@ -128,6 +128,19 @@ Result<StoreHeader> agree_on_header(StoreDirectory& directory, Storage& database
   return header;
 }
 
+Result<MarkedStorage> open_database(const StoreDirectory& directory) {
+  // FORMAT is written last: where it is, there must be a database.
+  const bool is_new = directory.format_file() == FormatFile::kMissing;
+  Result<std::unique_ptr<Storage>> storage =
+      open_rocksdb_storage(directory.database_path(), {.create_if_missing = is_new});
+  if (storage.status().code() == StatusCode::kNotFound) {
+    return corrupt("store " + directory.path() + ": its database is missing",
+                   "restore the directory from a copy, or name another one");
+  }
+  if (!storage.ok()) return storage.status();
+  return mark_storage(std::move(*storage), directory.mark_path());
+}
+
 }  // namespace
 
 SessionStore::SessionStore(StoreDirectory directory, StoreHeader header, std::string kv_salt,
@@ -151,30 +164,23 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path
   if (directory.format_file() == FormatFile::kValid) {
     CAIRN_RETURN_IF_ERROR(with_subject("store " + path, lock.open(directory.format())));
   }
-  // FORMAT is written last: where it is, there must be a database.
-  const bool is_new = directory.format_file() == FormatFile::kMissing;
-  Result<std::unique_ptr<Storage>> storage =
-      open_rocksdb_storage(directory.database_path(), {.create_if_missing = is_new});
-  if (storage.status().code() == StatusCode::kNotFound) {
-    return corrupt("store " + path + ": its database is missing",
-                   "restore the directory from a copy, or name another one");
-  }
-  if (!storage.ok()) return storage.status();
-  return open_on(std::move(directory), std::move(*storage), options, lock);
+  CAIRN_ASSIGN_OR_RETURN(MarkedStorage database, open_database(directory));
+  return open_on(std::move(directory), std::move(database), options, lock);
 }
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
                                                             std::unique_ptr<Storage> storage,
                                                             const StoreOptions& options) {
   StoreLock lock(options.secret);
-  return open_on(std::move(directory), std::move(storage), options, lock);
+  return open_on(std::move(directory), {std::move(storage), {}}, options, lock);
 }
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory directory,
-                                                            std::unique_ptr<Storage> storage,
+                                                            MarkedStorage database,
                                                             const StoreOptions& options,
                                                             StoreLock& lock) {
   const std::string subject = "store " + directory.path();
+  std::unique_ptr<Storage> storage = std::move(database.storage);
   Result<StoreHeader> header = agree_on_header(directory, *storage, lock);
   CAIRN_RETURN_IF_ERROR(with_subject(subject, header.status()));
   std::string kv_salt;
@@ -190,6 +196,7 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory direc
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->blocks_.load_namespaces()));
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->tails_.load()));
   CAIRN_RETURN_IF_ERROR(store->counters_.load(*store->storage_));
+  store->note_recovery(std::move(database.recovery));
   return store;
 }
 
@@ -207,6 +214,18 @@ Result<Space::Gauge> SessionStore::measure_space() const {
     gauge.rewritable = std::max(gauge.rewritable, storage_->table_bytes(family));
   }
   return gauge;
+}
+
+// Where the record cannot be written the mark stays as it was: the next open finds the same.
+void SessionStore::note_recovery(StoreRecovery recovery) {
+  recovery_ = std::move(recovery);
+  if (recovery_.detail.empty()) return;
+  const Incident incident = {
+      .time_ms = now_ms(), .commits_lost = recovery_.commits_lost, .detail = recovery_.detail};
+  WriteBatch batch;
+  const Status added =
+      put_record(Family::kMeta, incident_key(incident.time_ms), encode(incident), batch);
+  if (added.ok()) (void)storage_->write(batch, Durability::kSynced);
 }
 
 // -- sessions --

@@ -20,6 +20,7 @@
 #include "session/block_key.h"
 #include "session/block_store.h"
 #include "session/counters.h"
+#include "session/marked_storage.h"
 #include "session/open_sessions.h"
 #include "session/records.h"
 #include "session/session_id.h"
@@ -197,10 +198,11 @@ class SessionStore {
   SessionStore(StoreDirectory directory, StoreHeader header, std::string kv_salt,
                std::unique_ptr<Storage> storage, std::int64_t quota_bytes);
   static Result<std::unique_ptr<SessionStore>> open_on(StoreDirectory directory,
-                                                       std::unique_ptr<Storage> storage,
+                                                       MarkedStorage database,
                                                        const StoreOptions& options,
                                                        StoreLock& lock);
   Result<Space::Gauge> measure_space() const;
+  void note_recovery(StoreRecovery recovery);
 
   Status check_commit(const Commit& commit);
   Status add_events(const Commit& commit, WriteBatch& batch);

@@ -52,22 +52,23 @@ class WriteBatch {
   };
 
   void put(Family family, std::string key, std::string head, std::span<const std::byte> body = {}) {
-    n_bytes_ += static_cast<std::int64_t>(key.size() + head.size() + body.size());
-    changes_.push_back({family, false, false, std::move(key), std::move(head), body});
+    add({family, false, false, std::move(key), std::move(head), body});
   }
   // Like put, for large values under keys that are above every key their family ever had. The
   // storage may write them past its log: they are then there, durable, before the rest of the batch
   // is, and may stay without it after a failure. So nothing may depend on them but what the rest
   // of the batch says.
   void put_bulk(Family family, std::string key, std::string head, std::span<const std::byte> body) {
-    const auto n_bytes = static_cast<std::int64_t>(key.size() + head.size() + body.size());
-    n_bytes_ += n_bytes;
-    bulk_bytes_ += n_bytes;
-    changes_.push_back({family, false, true, std::move(key), std::move(head), body});
+    add({family, false, true, std::move(key), std::move(head), body});
   }
   void remove(Family family, std::string key) {
-    n_bytes_ += static_cast<std::int64_t>(key.size());
-    changes_.push_back({family, true, false, std::move(key), {}, {}});
+    add({family, true, false, std::move(key), {}, {}});
+  }
+  // Adds a change of another batch. Its body stays borrowed.
+  void add(Change change) {
+    n_bytes_ += bytes_of(change);
+    if (change.bulk) bulk_bytes_ += bytes_of(change);
+    changes_.push_back(std::move(change));
   }
 
   bool empty() const { return changes_.empty(); }
@@ -76,6 +77,10 @@ class WriteBatch {
   const std::vector<Change>& changes() const { return changes_; }
 
  private:
+  static std::int64_t bytes_of(const Change& change) {
+    return static_cast<std::int64_t>(change.key.size() + change.head.size() + change.body.size());
+  }
+
   std::vector<Change> changes_;
   std::int64_t n_bytes_ = 0, bulk_bytes_ = 0;
 };

@@ -46,6 +46,10 @@ Number big_endian(std::string_view bytes) {
 
 std::string name_key(std::string_view name) { return std::string(kNamePrefix).append(name); }
 
+std::string incident_key(std::int64_t time_ms) {
+  return std::string(kIncidentPrefix) + to_hex64(static_cast<std::uint64_t>(time_ms));
+}
+
 std::string namespace_key(const BlockKey& root) {
   return std::string(kNamespacePrefix) + string_of(root);
 }

@@ -20,7 +20,10 @@ inline constexpr std::string_view kCountersKey = "counters";
 inline constexpr std::string_view kNamePrefix = "name/";
 inline constexpr std::string_view kNamespacePrefix = "namespace/";
 inline constexpr std::string_view kTailNumbersKey = "tails";
+inline constexpr std::string_view kCommitKey = "commit";
+inline constexpr std::string_view kIncidentPrefix = "incident/";
 std::string name_key(std::string_view name);
+std::string incident_key(std::int64_t time_ms);
 std::string namespace_key(const BlockKey& root);
 
 // Sessions family, and prefix of all keys of one session in the events and tail families.

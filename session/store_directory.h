@@ -41,6 +41,7 @@ class StoreDirectory {
 
   const std::string& path() const { return path_; }
   std::string database_path() const { return path_ + "/db"; }
+  std::string mark_path() const { return path_ + "/MARK"; }
 
   FormatFile format_file() const { return format_file_; }
   // As FORMAT has it; meaningful where format_file() is kValid.
