@@ -216,7 +216,8 @@ void inject(Fault fault, std::int64_t block, std::mt19937& random) {
       EXPECT_TRUE(store.blocks().drop(stored().key(block)).ok());
       return;
     case Fault::kTail:
-      return flip(Family::kTails, tail, random);
+      return flip(Family::kTails,
+                  session::tail_number_key(store.find_tail(stored().record().id)->number), random);
     case Fault::kTailIndex:
       return flip(Family::kTailIndex, tail, random);
   }
