@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "engine/runtime.h"
 
@@ -70,13 +71,14 @@ bool Sequence::prefill_step(const StopRequested& stop_requested) {
       std::min<std::int64_t>(model_->options().prefill_chunk, plan_->end - next_);
   KvCache::OpenState before;
   if (stop_requested) before = cache_.open_state();
+  const bool was_ready = std::exchange(ready_, false);
   if (!forward(*model_, model_->runtime()->compute(), *plan_, {tokens_, classes_, next_, n},
                model_->activations(), cache_, logits_rows_, stop_requested)) {
     cache_.go_back(std::move(before));
+    ready_ = was_ready;
     return false;
   }
   next_ += n;
-  ready_ = false;
   encoder_windows_ = next_ >= end_;
   decoder_windows_ = false;  // until the pass is complete
   if (next_ > end_) exact_ = exact_ && plan_->exact;

@@ -75,7 +75,7 @@ class Sequence {
   // Global KV of whole block `block` < n_blocks(), bytes as in the store (session/FORMAT.md "KV
   // payload"). Other sequences of this model may take it; any thread may hold and read it.
   KvPagePtr page(std::int64_t block) const { return cache_.page(block); }
-  // Holds `page`, of equal content, instead of its own: the memory of one of them becomes free.
+  // Holds `page`, of equal content, instead of its own, which is freed if nobody else holds it.
   void replace_page(std::int64_t block, KvPagePtr page) {
     cache_.replace_page(block, std::move(page));
   }
@@ -86,8 +86,7 @@ class Sequence {
   // unbroken computation. kInvalidArgument, and nothing changed, if tokens are not one block
   // of the vocabulary.
   Status import_page(std::span<const TokenId> tokens, KvPagePtr page, bool exact);
-  // Appended pages bytes for bytes.
-  std::vector<std::byte> export_block(std::int64_t block) const { return page(block)->bytes; }
+  // make_page() and import_page().
   Status import_block(std::span<const TokenId> tokens, std::span<const std::byte> block,
                       bool exact);
   // Everything besides blocks at a ready position.

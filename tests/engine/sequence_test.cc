@@ -212,7 +212,7 @@ TEST(Sequence, an_abandoned_prefill_can_be_taken_up_at_every_step) {
   }
 }
 
-// Asked to stop before layer `layer` of every chunk: at the n-th question, counted from 0.
+// Stops a pass at one of the questions it asks, one a layer, counted from 0 over all steps.
 StopRequested stop_at(int question) {
   return [question, asked = 0]() mutable { return asked++ == question; };
 }
