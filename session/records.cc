@@ -165,6 +165,25 @@ Status stored_state_from_proto(const Proto& in, Body& body) {
   return chain_from_proto(in, body);
 }
 
+void to_proto(const HeadState& head, pb::HeadState& out) {
+  out.set_n_tokens(head.n_tokens);
+  out.set_appended_tokens(head.appended_tokens);
+  out.set_open_turn(head.open_turn);
+  out.set_n_turns(head.n_turns);
+  out.set_last_rewind(head.last_rewind);
+  out.set_last_model(head.last_model);
+}
+
+Status from_proto(const pb::HeadState& in, HeadState& out) {
+  out.n_tokens = in.n_tokens();
+  out.appended_tokens = in.appended_tokens();
+  out.open_turn = in.open_turn();
+  out.n_turns = in.n_turns();
+  out.last_rewind = in.last_rewind();
+  out.last_model = in.last_model();
+  return chain_from_proto(in, out);
+}
+
 // Writes the body of an event into the matching field of `out`.
 struct BodyWriter {
   pb::Event& out;
@@ -404,6 +423,29 @@ Result<NamespaceRecord> decode_namespace_record(std::string_view bytes) {
 
 // -- sessions and their log --
 
+HeadState head_of(const SessionRecord& record) {
+  return {.n_tokens = record.head_tokens,
+          .appended_tokens = record.appended_tokens,
+          .open_turn = record.open_turn,
+          .n_turns = record.n_turns,
+          .last_rewind = record.last_rewind,
+          .last_model = record.last_model,
+          .chain_key = record.chain_key,
+          .stored_blocks = record.stored_blocks};
+}
+
+void set_head(SessionRecord& record, const HeadState& head) {
+  record.head_tokens = head.n_tokens;
+  record.appended_tokens = head.appended_tokens;
+  record.open_turn = head.open_turn;
+  record.turn_open = head.open_turn != 0;
+  record.n_turns = head.n_turns;
+  record.last_rewind = head.last_rewind;
+  record.last_model = head.last_model;
+  record.chain_key = head.chain_key;
+  record.stored_blocks = head.stored_blocks;
+}
+
 std::string encode(const SessionRecord& record) {
   pb::SessionRecord out;
   out.set_session_id(to_bytes(record.id.bytes));
@@ -435,6 +477,8 @@ std::string encode(const SessionRecord& record) {
   out.set_removed(record.removed);
   out.set_prefill_us_per_token(record.prefill_us_per_token);
   out.set_n_branches(record.n_branches);
+  out.set_last_rewind(record.last_rewind);
+  out.set_last_model(record.last_model);
   return out.SerializeAsString();
 }
 
@@ -474,6 +518,8 @@ Result<SessionRecord> decode_session_record(std::string_view bytes) {
   record.removed = in.removed();
   record.prefill_us_per_token = in.prefill_us_per_token();
   record.n_branches = in.n_branches();
+  record.last_rewind = in.last_rewind();
+  record.last_model = in.last_model();
   return record;
 }
 
@@ -483,6 +529,11 @@ Result<std::string> encode(const LogEvent& event) {
   out.set_parent(event.parent);
   out.set_time_ms(event.time_ms);
   std::visit(BodyWriter{out}, event.body);
+  if (event.head) {
+    to_proto(*event.head, *out.mutable_head());
+    const bool has_chain = !std::holds_alternative<TokensGenerated>(event.body);
+    if (has_chain) chain_to_proto(*event.head, *out.mutable_head());
+  }
   if (const std::size_t n_bytes = out.ByteSizeLong(); n_bytes > kRecordBytesMax) {
     return invalid_argument("session log: an event of " + std::to_string(n_bytes) +
                             " bytes; at most " + std::to_string(kRecordBytesMax) + " are allowed");
@@ -496,7 +547,9 @@ Result<LogEvent> decode_event(std::string_view bytes) {
   // A tree: whoever follows parents comes to the root.
   if (in.parent() >= in.sequence()) return malformed("parent of an event");
   CAIRN_ASSIGN_OR_RETURN(EventBody body, body_of(in));
-  return LogEvent{in.sequence(), in.parent(), in.time_ms(), std::move(body)};
+  LogEvent event = {in.sequence(), in.parent(), in.time_ms(), std::move(body)};
+  if (in.has_head()) CAIRN_RETURN_IF_ERROR(from_proto(in.head(), event.head.emplace()));
+  return event;
 }
 
 // -- blocks and tails --

@@ -80,7 +80,25 @@ struct SessionRecord {
   bool removed = false;              // gone for its owner; kept for the text that forks share
   float prefill_us_per_token = 0;    // measured, smoothed; 0 = not yet
   std::uint32_t n_branches = 0;      // ends of rewound branches in its log
+  // Sequence of the newest HeadMoved on the path to the head; 0 = none. From it on, the path is
+  // every sequence up to the head.
+  std::uint64_t last_rewind = 0;
+  std::uint64_t last_model = 0;  // of the newest ModelChanged on it; 0 = none
 };
+
+// The head as of an event: the fields of SessionRecord that a rewind or a fork to the event takes
+// over.
+struct HeadState {
+  std::int64_t n_tokens = 0, appended_tokens = 0;
+  std::uint64_t open_turn = 0, n_turns = 0, last_rewind = 0, last_model = 0;
+  BlockKey chain_key{};
+  std::uint32_t stored_blocks = 0;
+
+  bool operator==(const HeadState&) const = default;
+};
+
+HeadState head_of(const SessionRecord& record);
+void set_head(SessionRecord& record, const HeadState& head);
 
 struct MessageAppended {
   Message message;
@@ -142,6 +160,9 @@ struct LogEvent {
   std::uint64_t sequence = 0, parent = 0;
   std::int64_t time_ms = 0;
   EventBody body;
+  // After the event; empty in format 1. The chain of a TokensGenerated is not written: that of the
+  // turn's start has to do.
+  std::optional<HeadState> head = {};
 };
 
 // Where a block is and what it follows.

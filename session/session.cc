@@ -15,16 +15,16 @@ Result<Session> Session::create(const Model& model, const Store& store, const st
 }
 
 Result<Session> Session::open(const Model& model, const Store& store, const std::string& name,
-                              const OpenOptions& /*options*/) {
+                              const OpenOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(auto state,
-                         session::SessionState::open(model.state(), store.state(), name));
+                         session::SessionState::open(model.state(), store.state(), name, options));
   return Session(std::move(state));
 }
 
 Status Session::append(const Message& message) { return state_->append(message); }
 
 Status Session::append_json(std::string_view json) {
-  const std::size_t index = state_->n_messages();
+  const std::size_t index = state_->has_messages() ? 1 : 0;  // only the first place differs
   CAIRN_ASSIGN_OR_RETURN(const Message message, engine::parse_message(json, index));
   return state_->append(message);
 }
@@ -42,6 +42,21 @@ Result<Turn> Session::resume_turn() {
 }
 
 Result<std::vector<Message>> Session::messages() const { return state_->messages(); }
+
+Result<std::uint64_t> Session::mark(const std::string& name, bool keep_state) {
+  return state_->mark(name, keep_state);
+}
+
+Result<std::vector<Mark>> Session::marks() const { return state_->marks(); }
+
+Status Session::rewind(std::uint64_t event) { return state_->rewind(event); }
+
+Result<Session> Session::fork(const std::string& name, std::uint64_t event) const {
+  CAIRN_RETURN_IF_ERROR(state_->fork(name, event).status());
+  CAIRN_ASSIGN_OR_RETURN(auto state,
+                         session::SessionState::open(state_->model(), state_->store(), name, {}));
+  return Session(std::move(state));
+}
 
 SessionInfo Session::info() const { return state_->info(); }
 

@@ -18,8 +18,15 @@ std::int64_t now_ms() {
       .count();
 }
 
-KvNamespace namespace_of(const engine::LoadedModel& model, const StoreState& store) {
-  return {model.info().fingerprint, kKvFormatVersion, store.store().kv_salt()};
+constexpr std::size_t kSaltBytesMax = 1024;
+
+// Tokens that a message may add to a prompt beyond those of a prompt of its own: where texts join
+// they may be split differently, and a marker may be needed that its own prompt lacks.
+constexpr std::int64_t kTokensAtJoints = 64;
+
+KvNamespace namespace_of(const engine::LoadedModel& model, const StoreState& store,
+                         const SessionOptions& options) {
+  return {model.info().fingerprint, kKvFormatVersion, store.store().kv_salt() + options.salt};
 }
 
 Status check_options(const SessionOptions& options) {
@@ -30,7 +37,25 @@ Status check_options(const SessionOptions& options) {
     return invalid_argument("restore policy has no value " +
                             std::to_string(static_cast<int>(options.restore)));
   }
+  if (options.durability < SessionDurability::kGrouped ||
+      options.durability > SessionDurability::kBuffered) {
+    return invalid_argument("durability has no value " +
+                            std::to_string(static_cast<int>(options.durability)));
+  }
+  if (options.salt.size() > kSaltBytesMax) {
+    return invalid_argument("salt: " + std::to_string(options.salt.size()) + " bytes; at most " +
+                            std::to_string(kSaltBytesMax) + " are allowed");
+  }
   return {};
+}
+
+Status other_model(const SessionRecord& record, const engine::LoadedModel& model) {
+  return {StatusCode::kModelMismatch,
+          "session '" + record.name + "' was made by model " +
+              record.model_fingerprint.substr(0, 12) + ", the open model is " +
+              model.info().fingerprint.substr(0, 12),
+          "open it with the checkpoint, tokenizer and numerics it was made with, or allow another "
+          "model"};
 }
 
 Status check_no_image(const Message& message) {
@@ -47,13 +72,14 @@ Status check_no_image(const Message& message) {
 
 SessionState::SessionState(std::shared_ptr<engine::LoadedModel> model,
                            std::shared_ptr<StoreState> store, SessionLease lease,
-                           SessionRecord record, KvNamespace kv_namespace)
+                           KvNamespace kv_namespace)
     : model_(std::move(model)),
       store_(std::move(store)),
       lease_(std::move(lease)),
-      live_(model_, {&store_->store(), &store_->pages(), record.id, std::move(kv_namespace),
-                     record.options.restore}),
-      record_(std::move(record)) {
+      session_(lease_.session()),
+      durability_(record().options.durability),
+      live_(model_, {&store_->store(), &store_->pages(), record().id, std::move(kv_namespace),
+                     record().options.restore}) {
   store_->live_memory().add(*this);
 }
 
@@ -63,169 +89,205 @@ Result<std::shared_ptr<SessionState>> SessionState::create(
     std::shared_ptr<engine::LoadedModel> model, std::shared_ptr<StoreState> store,
     const std::string& name, const SessionOptions& options) {
   CAIRN_RETURN_IF_ERROR(check_options(options));
-  const KvNamespace kv_namespace = namespace_of(*model, *store);
-  CAIRN_ASSIGN_OR_RETURN(const std::uint32_t number, store->store().open_namespace(kv_namespace));
+  CAIRN_ASSIGN_OR_RETURN(const std::uint32_t number,
+                         store->store().open_namespace(namespace_of(*model, *store, options)));
   CAIRN_RETURN_IF_ERROR(
       store->store().create_session({name, model->info().fingerprint, options, number}).status());
-  return open(std::move(model), std::move(store), name);
+  return open(std::move(model), std::move(store), name, {});
 }
 
 Result<std::shared_ptr<SessionState>> SessionState::open(std::shared_ptr<engine::LoadedModel> model,
                                                          std::shared_ptr<StoreState> store,
-                                                         const std::string& name) {
-  CAIRN_ASSIGN_OR_RETURN(SessionRecord record, store->store().find_by_name(name));
-  if (record.model_fingerprint != model->info().fingerprint) {
-    return Status(StatusCode::kModelMismatch,
-                  "session '" + name + "' was made by model " +
-                      record.model_fingerprint.substr(0, 12) + ", the open model is " +
-                      model->info().fingerprint.substr(0, 12),
-                  "open it with the checkpoint, tokenizer and numerics it was made with");
-  }
-  CAIRN_ASSIGN_OR_RETURN(SessionLease lease, store->store().lease(record.id));
-  // Read again: the record may have changed until the lease was ours.
-  CAIRN_ASSIGN_OR_RETURN(record, store->store().load_session(record.id));
-  const KvNamespace kv_namespace = namespace_of(*model, *store);
-  CAIRN_RETURN_IF_ERROR(store->store().open_namespace(kv_namespace).status());
-  std::shared_ptr<SessionState> session(new SessionState(
-      std::move(model), std::move(store), std::move(lease), std::move(record), kv_namespace));
-  CAIRN_RETURN_IF_ERROR(session->load_log());
+                                                         const std::string& name,
+                                                         const OpenOptions& options) {
+  const auto is_other = [&](const SessionRecord& record) {
+    return record.model_fingerprint != model->info().fingerprint;
+  };
+  CAIRN_ASSIGN_OR_RETURN(const SessionRecord found, store->store().find_by_name(name));
+  if (is_other(found) && !options.allow_other_model) return other_model(found, *model);
+  CAIRN_ASSIGN_OR_RETURN(SessionLease lease, store->store().lease(found.id));
+  const std::shared_ptr<OpenSession> open = lease.session();
+  const std::lock_guard lock(open->mutex);
+  // The record may have changed until the lease was ours.
+  const SessionRecord& record = open->record;
+  if (is_other(record) && !options.allow_other_model) return other_model(record, *model);
+  const bool changes_model = is_other(record);
+  const KvNamespace kv_namespace = namespace_of(*model, *store, record.options);
+  CAIRN_ASSIGN_OR_RETURN(const std::uint32_t number, store->store().open_namespace(kv_namespace));
+  std::shared_ptr<SessionState> session(
+      new SessionState(std::move(model), std::move(store), std::move(lease), kv_namespace));
+  CAIRN_RETURN_IF_ERROR(session->complete_record());
+  if (changes_model) CAIRN_RETURN_IF_ERROR(session->change_model(number));
   return session;
 }
 
-Status SessionState::load_log() {
-  return store_->store().visit_events(record_.id, 1, [&](LogEvent&& event) {
-    apply(event.body);
-    return true;
-  });
+// Format 1 counted neither turns nor appended tokens; what format 2 wrote has one of them as soon
+// as there is anything to count.
+Status SessionState::complete_record() {
+  const bool counted =
+      record().n_turns > 0 || record().appended_tokens > 0 || record().last_model > 0;
+  if (record().head_sequence == 0 || counted) return {};
+  CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
+  CAIRN_ASSIGN_OR_RETURN(const HeadState head, counted_head(log, record().head_sequence));
+  set_head(session_->record, head);
+  return {};
 }
 
-void SessionState::apply(const EventBody& body) {
-  if (const auto* appended = std::get_if<MessageAppended>(&body)) {
-    messages_.push_back(appended->message);
-  } else if (const auto* started = std::get_if<TurnStarted>(&body)) {
-    open_turn_ = OpenTurn{*started, {}};
-    n_turns_ = started->turn + 1;
-  } else if (const auto* generated = std::get_if<TokensGenerated>(&body)) {
-    if (!open_turn_) return;
-    open_turn_->tokens.insert(open_turn_->tokens.end(), generated->tokens.begin(),
-                              generated->tokens.end());
-  } else if (const auto* ended = std::get_if<TurnEnded>(&body)) {
-    // The log has the tokens once, in its TokensGenerated events.
-    Message message = ended->message;
-    if (open_turn_) message.sampled_tokens = std::move(open_turn_->tokens);
-    messages_.push_back(std::move(message));
-    open_turn_.reset();
+Result<Conversation> SessionState::conversation_at(const SessionLog& log,
+                                                   std::uint64_t event) const {
+  Conversation conversation;
+  CAIRN_RETURN_IF_ERROR(
+      log.visit_path(event, [&](LogEvent&& next) { conversation.apply(next.body); }));
+  return conversation;
+}
+
+Result<const Conversation*> SessionState::conversation() const {
+  if (!conversation_) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
+    CAIRN_ASSIGN_OR_RETURN(conversation_, conversation_at(log, record().head_sequence));
   }
+  return &*conversation_;
 }
 
-void SessionState::add_event(Commit& commit, EventBody body) {
-  LogEvent& event = commit.events.emplace_back();
-  event.sequence = record_.head_sequence + commit.events.size();
-  event.parent = event.sequence - 1;
+SessionState::Draft SessionState::draft() const {
+  Draft draft;
+  draft.commit.session = record().id;
+  draft.commit.durability =
+      durability_ == SessionDurability::kBuffered ? Durability::kBuffered : Durability::kSynced;
+  draft.record = record();
+  draft.head = head_of(record());
+  draft.last = record().head_sequence;
+  return draft;
+}
+
+void SessionState::add_event(Draft& draft, EventBody body) const {
+  LogEvent& event = draft.commit.events.emplace_back();
+  event.parent = draft.last;
+  event.sequence = ++draft.last;
   event.time_ms = now_ms();
   event.body = std::move(body);
+  advance(draft.head, event);
+  event.head = draft.head;
 }
 
-Result<CommitReceipt> SessionState::write(Commit& commit) {
-  SessionRecord record = record_;
-  record.head_sequence += commit.events.size();
-  record.n_events += commit.events.size();
-  record.used_ms = now_ms();
-  for (const LogEvent& event : commit.events) {
-    if (std::holds_alternative<TurnStarted>(event.body)) record.turn_open = true;
-    if (std::holds_alternative<TurnEnded>(event.body)) record.turn_open = false;
-    if (const auto* generated = std::get_if<TokensGenerated>(&event.body)) {
-      record.head_tokens += static_cast<std::int64_t>(generated->tokens.size());
-    }
-    if (const auto* started = std::get_if<TurnStarted>(&event.body)) {
-      record.head_tokens = started->n_prompt_tokens;
-    }
+Result<CommitReceipt> SessionState::write(Draft& draft) {
+  Commit& commit = draft.commit;
+  SessionRecord after = draft.record;
+  after.head_sequence = draft.last;
+  after.n_events += commit.events.size();
+  after.used_ms = now_ms();
+  set_head(after, draft.head);
+  for (LogEvent& event : commit.events) {  // all of them stand where the commit's blocks do
+    event.head->chain_key = draft.head.chain_key;
+    event.head->stored_blocks = draft.head.stored_blocks;
+    if (std::holds_alternative<HeadMoved>(event.body)) ++after.n_branches;
   }
-  if (!commit.blocks.empty()) {
-    record.chain_key = commit.blocks.back().key;
-    record.stored_blocks = commit.blocks.back().depth + 1;
-  }
-  commit.session = record.id;
-  commit.kv_namespace = record.kv_namespace;
-  commit.record = record;
+  commit.kv_namespace = after.kv_namespace;
+  commit.record = after;
   CAIRN_ASSIGN_OR_RETURN(CommitReceipt receipt, store_->store().commit(commit));
-  record_ = std::move(record);
-  for (const LogEvent& event : commit.events) apply(event.body);
+  session_->record = std::move(after);
+  if (conversation_) {
+    for (const LogEvent& event : commit.events) conversation_->apply(event.body);
+  }
   return receipt;
 }
 
 Status SessionState::check_not_running() const {
-  if (!running_) return {};
-  return {StatusCode::kBusy, "session '" + record_.name + "' runs a turn",
+  if (!session_->running) return {};
+  return {StatusCode::kBusy, "session '" + record().name + "' runs a turn",
           "read the turn to its end or cancel it first"};
 }
 
 // What the format cannot say, or the model cannot read, is not logged.
 Status SessionState::append(const Message& message) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());
   CAIRN_RETURN_IF_ERROR(engine::check_message(message));
   CAIRN_RETURN_IF_ERROR(check_no_image(message));
-  CAIRN_RETURN_IF_ERROR(check_fits(message));
-  Commit commit;
-  if (open_turn_) add_event(commit, end_of_open_turn());
-  add_event(commit, MessageAppended{message});
-  return write(commit).status();
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t appended_tokens, appended_tokens_with(message));
+  Draft draft = this->draft();
+  if (record().open_turn != 0) {
+    CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+    add_event(draft, end_of_open_turn(*said));
+  }
+  draft.head.appended_tokens = appended_tokens;
+  add_event(draft, MessageAppended{message});
+  return write(draft).status();
+}
+
+// Tools bring back what the template dropped of earlier reasoning; so may any message where the
+// tokenizer does not tell reasoning from answer.
+std::optional<std::int64_t> SessionState::tokens_at_most(const Message& message) const {
+  if (!message.tools_json.empty()) return std::nullopt;
+  if (record().options.thinking && model_->think_end() < 0) return std::nullopt;
+  const Result<std::vector<TokenId>> alone = render({message});
+  if (!alone.ok()) return std::nullopt;
+  return static_cast<std::int64_t>(alone->size()) + kTokensAtJoints;
 }
 
 // The log only grows: a message that leaves no room for an answer would end the session for good.
-Status SessionState::check_fits(const Message& message) const {
-  std::vector<Message> after = messages_;
-  if (open_turn_) {
-    after.push_back(end_of_open_turn().message);
-    after.back().sampled_tokens = open_turn_->tokens;
+// While an estimate that errs upwards leaves room, the conversation is not looked at.
+Result<std::int64_t> SessionState::appended_tokens_with(const Message& message) const {
+  const std::int64_t head_tokens = record().head_tokens;
+  const std::optional<std::int64_t> added = tokens_at_most(message);
+  if (record().open_turn == 0 && added) {
+    const std::int64_t appended = record().appended_tokens + *added;
+    if (head_tokens + appended < model_->info().max_context) return appended;
   }
-  after.push_back(message);
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, render(after));
-  return check_room(static_cast<std::int64_t>(prompt.size()));
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* before, conversation());
+  Conversation after = *before;
+  if (after.open_turn) after.apply(end_of_open_turn(after));
+  after.messages.push_back(message);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, render(after.messages));
+  const auto n_prompt = static_cast<std::int64_t>(prompt.size());
+  CAIRN_RETURN_IF_ERROR(check_room(n_prompt));
+  return std::max<std::int64_t>(n_prompt - head_tokens, 1);
 }
 
 Status SessionState::check_room(std::int64_t n_prompt_tokens) const {
   if (n_prompt_tokens < model_->info().max_context) return {};
   return {StatusCode::kContextFull,
-          "session '" + record_.name + "': the prompt would have " +
+          "session '" + record().name + "': the prompt would have " +
               std::to_string(n_prompt_tokens) + " tokens, the context holds " +
               std::to_string(model_->info().max_context),
           "shorten the message, or start a session with a shorter history"};
 }
 
-TurnEnded SessionState::end_of_open_turn() const {
-  engine::OutputParser parser(model_->tokenizer(), parser_options(open_turn_->started.turn));
+TurnEnded SessionState::end_of_open_turn(const Conversation& conversation) const {
+  const OpenTurn& turn = *conversation.open_turn;
+  engine::OutputParser parser(model_->tokenizer(),
+                              parser_options(conversation.messages, turn.started.turn));
   std::vector<engine::OutputEvent> events;
-  for (const TokenId token : open_turn_->tokens) parser.push(token, events);
+  for (const TokenId token : turn.tokens) parser.push(token, events);
   parser.finish(/*complete=*/false, events);
   TurnEnded ended;
-  ended.turn = open_turn_->started.turn;
+  ended.turn = turn.started.turn;
   ended.end_reason = EndReason::kCancelled;
-  ended.n_tokens = static_cast<std::int64_t>(open_turn_->tokens.size());
-  ended.message = answer(parser.output(), {});
+  ended.n_tokens = static_cast<std::int64_t>(turn.tokens.size());
+  ended.message = answer(parser.output());
   return ended;
 }
 
-std::vector<Message> SessionState::messages() const {
-  std::lock_guard lock(mutex_);
-  return messages_;
+Result<std::vector<Message>> SessionState::messages() const {
+  const std::lock_guard lock(session_->mutex);
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  return said->messages;
 }
 
-std::size_t SessionState::n_messages() const {
-  std::lock_guard lock(mutex_);
-  return messages_.size();
+bool SessionState::has_messages() const {
+  const std::lock_guard lock(session_->mutex);
+  return record().head_tokens > 0 || record().appended_tokens > 0;
 }
 
 SessionInfo SessionState::info() const {
-  std::lock_guard lock(mutex_);
-  return session_info(record_);
+  const std::lock_guard lock(session_->mutex);
+  return session_info(record());
 }
 
 Result<std::vector<TokenId>> SessionState::render(const std::vector<Message>& messages) const {
   engine::PromptOptions options;
-  options.thinking = record_.options.thinking;
-  options.effort = record_.options.effort;
+  options.thinking = record().options.thinking;
+  options.effort = record().options.effort;
   CAIRN_ASSIGN_OR_RETURN(
       const auto segments,
       engine::render_prompt(messages, options, model_->think_end(), model_->eos()));
@@ -233,112 +295,127 @@ Result<std::vector<TokenId>> SessionState::render(const std::vector<Message>& me
 }
 
 // The tokens that the last ended turn left behind: its prompt and its answer.
-std::vector<TokenId> SessionState::known_tokens() const {
-  const auto answer = std::find_if(messages_.rbegin(), messages_.rend(), [](const Message& m) {
+std::vector<TokenId> SessionState::known_tokens(const std::vector<Message>& messages) const {
+  const auto answer = std::find_if(messages.rbegin(), messages.rend(), [](const Message& m) {
     return m.role == Role::kAssistant && !m.sampled_tokens.empty();
   });
-  if (answer == messages_.rend()) return {};
-  Result<std::vector<TokenId>> prompt = render({messages_.begin(), std::prev(answer.base())});
+  if (answer == messages.rend()) return {};
+  Result<std::vector<TokenId>> prompt = render({messages.begin(), std::prev(answer.base())});
   if (!prompt.ok()) return {};
   prompt->insert(prompt->end(), answer->sampled_tokens.begin(), answer->sampled_tokens.end());
   return std::move(*prompt);
 }
 
-engine::OutputParserOptions SessionState::parser_options(std::uint64_t turn) const {
+engine::OutputParserOptions SessionState::parser_options(const std::vector<Message>& messages,
+                                                         std::uint64_t turn) const {
   engine::OutputParserOptions options;
-  options.starts_in_reasoning = record_.options.thinking;
-  for (const Message& message : messages_) {
+  options.starts_in_reasoning = record().options.thinking;
+  for (const Message& message : messages) {
     if (message.role == Role::kSystem && !message.tools_json.empty()) {
       options.tools_json = message.tools_json;
     }
   }
   options.call_id_prefix =
-      "call_" + record_.id.to_hex().substr(0, 8) + "_" + std::to_string(turn) + "_";
+      "call_" + record().id.to_hex().substr(0, 8) + "_" + std::to_string(turn) + "_";
   return options;
 }
 
-Message SessionState::answer(const engine::ParsedOutput& output,
-                             std::vector<TokenId> tokens) const {
+Message SessionState::answer(const engine::ParsedOutput& output) const {
   Message message;
   message.role = Role::kAssistant;
   if (!output.text.empty()) message.content.push_back({ContentBlock::Kind::kText, output.text, {}});
   message.reasoning = output.reasoning;
   message.tool_calls = output.tool_calls;
-  message.sampled_tokens = std::move(tokens);
   return message;
 }
 
 Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& options) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());
   CAIRN_RETURN_IF_ERROR(engine::validate(options.sampling));
   if (options.max_tokens < 1) {
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             ", must be at least 1");
   }
-  if (open_turn_) {
-    return invalid_argument("session '" + record_.name + "' has an interrupted turn",
+  if (record().open_turn != 0) {
+    return invalid_argument("session '" + record().name + "' has an interrupted turn",
                             "resume it, or append a message to keep what it said and go on");
   }
-  if (messages_.empty() || messages_.back().role == Role::kAssistant ||
-      messages_.back().role == Role::kLatestReminder) {
-    return invalid_argument("session '" + record_.name + "' has nothing to answer",
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  const std::vector<Message>& messages = said->messages;
+  if (messages.empty() || messages.back().role == Role::kAssistant ||
+      messages.back().role == Role::kLatestReminder) {
+    return invalid_argument("session '" + record().name + "' has nothing to answer",
                             "append a user message or a tool result first");
   }
   TurnInput input;
-  CAIRN_ASSIGN_OR_RETURN(input.prompt, render(messages_));
+  CAIRN_ASSIGN_OR_RETURN(input.prompt, render(messages));
   const auto n_prompt = static_cast<std::int64_t>(input.prompt.size());
   CAIRN_RETURN_IF_ERROR(check_room(n_prompt));
-  input.known = known_tokens();
-  input.turn.started = {n_turns_, options.sampling, options.max_tokens, n_prompt,
+  input.known = known_tokens(messages);
+  input.turn.started = {record().n_turns, options.sampling, options.max_tokens, n_prompt,
                         token_digest(input.prompt)};
-  input.parser = parser_options(n_turns_);
-  Commit commit;
-  add_event(commit, input.turn.started);
-  CAIRN_RETURN_IF_ERROR(write(commit).status());
-  running_ = true;
+  input.parser = parser_options(messages, input.turn.started.turn);
+  Draft draft = this->draft();
+  add_event(draft, input.turn.started);
+  CAIRN_RETURN_IF_ERROR(write(draft).status());
+  session_->running = live_is_of_head_ = true;
   return input;
 }
 
 Result<SessionState::TurnInput> SessionState::resume_turn() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());
-  if (!open_turn_) {
-    return Status(StatusCode::kNotFound, "session '" + record_.name + "' has no interrupted turn");
+  if (record().open_turn == 0) {
+    return Status(StatusCode::kNotFound, "session '" + record().name + "' has no interrupted turn");
   }
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  if (!said->open_turn) {
+    return corrupt("session '" + record().name + "': its log has no start of its open turn");
+  }
+  const OpenTurn& turn = *said->open_turn;
   TurnInput input;
-  CAIRN_ASSIGN_OR_RETURN(input.prompt, render(messages_));
-  if (token_digest(input.prompt) != open_turn_->started.prompt_digest) {
-    return internal_error("session '" + record_.name +
+  CAIRN_ASSIGN_OR_RETURN(input.prompt, render(said->messages));
+  if (token_digest(input.prompt) != turn.started.prompt_digest) {
+    return internal_error("session '" + record().name +
                           "': the interrupted turn's prompt renders differently than it did");
   }
-  input.turn = *open_turn_;
-  if (open_turn_->tokens.empty()) {  // perhaps stopped before its prompt was computed
-    input.known = known_tokens();
+  input.turn = turn;
+  if (turn.tokens.empty()) {  // perhaps stopped before its prompt was computed
+    input.known = known_tokens(said->messages);
   } else {
     input.known = input.prompt;
-    input.known.insert(input.known.end(), open_turn_->tokens.begin(), open_turn_->tokens.end());
+    input.known.insert(input.known.end(), turn.tokens.begin(), turn.tokens.end());
   }
-  input.parser = parser_options(open_turn_->started.turn);
-  running_ = true;
+  input.parser = parser_options(said->messages, turn.started.turn);
+  session_->running = live_is_of_head_ = true;
   return input;
+}
+
+void SessionState::set_stored_chain(Draft& draft) const {
+  const std::vector<NewBlock>& blocks = draft.commit.blocks;
+  draft.head.chain_key = blocks.empty() ? live_.stored_chain_key() : blocks.back().key;
+  draft.head.stored_blocks = static_cast<std::uint32_t>(live_.n_stored_blocks()) +
+                             static_cast<std::uint32_t>(blocks.size());
 }
 
 Result<std::int64_t> SessionState::write_surplus_blocks() {
   std::int64_t n_bytes = 0;
   while (live_.n_new_blocks() > static_cast<std::int64_t>(kCommitBlocks)) {
-    Commit commit;
-    commit.durability = Durability::kBuffered;
+    Draft draft = this->draft();
+    draft.commit.durability = Durability::kBuffered;
     LiveSequence::Payloads payloads;
-    live_.add_blocks(commit, payloads);
-    CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(commit));
-    live_.committed(commit);
+    live_.add_blocks(draft.commit, payloads);
+    set_stored_chain(draft);
+    CAIRN_ASSIGN_OR_RETURN(const CommitReceipt receipt, write(draft));
+    live_.committed(draft.commit);
     n_bytes += receipt.bytes_written;
   }
   return n_bytes;
 }
 
-Result<std::int64_t> SessionState::write_with_state(Commit& commit, StateToStore state) {
+Result<std::int64_t> SessionState::write_with_state(Draft& draft, StateToStore state) {
+  Commit& commit = draft.commit;
   LiveSequence::Payloads payloads;
   std::int64_t n_bytes = 0;
   if (state != StateToStore::kNothing) {
@@ -347,20 +424,22 @@ Result<std::int64_t> SessionState::write_with_state(Commit& commit, StateToStore
       n_bytes = *surplus;
       live_.add_blocks(commit, payloads);
       if (state == StateToStore::kTail && live_.ready()) {
-        live_.add_tail(commit, record_.head_sequence + commit.events.size(), payloads);
+        live_.add_tail(commit, draft.last, payloads);
       }
     } else if (surplus.status().code() != StatusCode::kOutOfDisk) {
       return surplus.status();
     }
   }
   if (commit.events.empty() && commit.blocks.empty() && !commit.tail) return n_bytes;
-  Result<CommitReceipt> receipt = write(commit);
+  set_stored_chain(draft);
+  Result<CommitReceipt> receipt = write(draft);
   if (receipt.status().code() == StatusCode::kOutOfDisk &&
       (!commit.blocks.empty() || commit.tail)) {
     commit.blocks.clear();
     commit.tail.reset();
     if (commit.events.empty()) return n_bytes;  // nothing lost but a later restore's time
-    receipt = write(commit);
+    set_stored_chain(draft);
+    receipt = write(draft);
   }
   if (!receipt.ok()) return receipt.status();
   live_.committed(commit);
@@ -369,29 +448,31 @@ Result<std::int64_t> SessionState::write_with_state(Commit& commit, StateToStore
 
 Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& new_tokens,
                                                    StateToStore state) {
-  std::lock_guard lock(mutex_);
-  Commit commit;
-  commit.durability = Durability::kBuffered;
+  const std::lock_guard lock(session_->mutex);
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  Draft draft = this->draft();
+  if (durability_ != SessionDurability::kSynced) draft.commit.durability = Durability::kBuffered;
   if (!new_tokens.empty()) {
-    add_event(commit, TokensGenerated{open_turn_->started.turn, new_tokens});
+    add_event(draft, TokensGenerated{said->open_turn->started.turn, new_tokens});
   }
-  return write_with_state(commit, state);
+  return write_with_state(draft, state);
 }
 
 Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_tokens,
                                             EndReason reason, const engine::ParsedOutput& output) {
-  std::lock_guard lock(mutex_);
-  Commit commit;
-  const std::uint64_t turn = open_turn_->started.turn;
-  if (!new_tokens.empty()) add_event(commit, TokensGenerated{turn, new_tokens});
+  const std::lock_guard lock(session_->mutex);
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  Draft draft = this->draft();
+  const std::uint64_t turn = said->open_turn->started.turn;
+  if (!new_tokens.empty()) add_event(draft, TokensGenerated{turn, new_tokens});
   TurnEnded ended;
   ended.turn = turn;
   ended.end_reason = reason;
-  ended.n_tokens = static_cast<std::int64_t>(open_turn_->tokens.size() + new_tokens.size());
-  ended.message = answer(output, {});
-  add_event(commit, std::move(ended));
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(commit, StateToStore::kTail));
-  running_ = false;  // not after an error: the turn is still to be interrupted
+  ended.n_tokens = static_cast<std::int64_t>(said->open_turn->tokens.size() + new_tokens.size());
+  ended.message = answer(output);
+  add_event(draft, std::move(ended));
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(draft, StateToStore::kTail));
+  session_->running = false;  // not after an error: the turn is still to be interrupted
   return bytes;
 }
 
@@ -400,12 +481,14 @@ void SessionState::note_live_use() { store_->live_memory().used(*this, live_.pri
 // A turn's end has stored everything but for what the disk had no room for then. What it still has
 // none for is computed again.
 bool SessionState::put_away() noexcept {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || running_) return false;
+  const std::unique_lock lock(session_->mutex, std::try_to_lock);
+  if (!lock || session_->running) return false;
   try {
-    Commit commit;
-    commit.durability = Durability::kBuffered;
-    if (live_.has_unstored_state()) (void)write_with_state(commit, StateToStore::kTail);
+    Draft draft = this->draft();
+    draft.commit.durability = Durability::kBuffered;
+    if (live_is_of_head_ && live_.has_unstored_state()) {
+      (void)write_with_state(draft, StateToStore::kTail);
+    }
   } catch (...) {  // no memory to write: the more reason to free some
   }
   live_.release();
@@ -413,8 +496,8 @@ bool SessionState::put_away() noexcept {
 }
 
 void SessionState::interrupt_turn() {
-  std::lock_guard lock(mutex_);
-  running_ = false;
+  const std::lock_guard lock(session_->mutex);
+  session_->running = false;
 }
 
 }  // namespace cairn::session

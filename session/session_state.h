@@ -1,5 +1,5 @@
-// One open session: its log replayed into a conversation, and its live state. The log is the truth;
-// everything else here can be rebuilt from it.
+// One open session: its log replayed into a conversation when first needed, and its live state. The
+// log is the truth; everything else here can be rebuilt from it.
 #ifndef CAIRN_SESSION_SESSION_STATE_H_
 #define CAIRN_SESSION_SESSION_STATE_H_
 
@@ -14,16 +14,11 @@
 #include "cairn/session.h"
 #include "engine/loaded_model.h"
 #include "engine/output_parser.h"
+#include "session/conversation.h"
 #include "session/live_sequence.h"
 #include "session/store_state.h"
 
 namespace cairn::session {
-
-// A turn that has begun and not ended: running now, or interrupted by a crash or a cancel.
-struct OpenTurn {
-  TurnStarted started;
-  std::vector<TokenId> tokens;  // in the log
-};
 
 // How much of the live state a commit takes along.
 enum class StateToStore {
@@ -43,16 +38,26 @@ class SessionState final : private LiveHolder {
                                                       const SessionOptions& options);
   static Result<std::shared_ptr<SessionState>> open(std::shared_ptr<engine::LoadedModel> model,
                                                     std::shared_ptr<StoreState> store,
-                                                    const std::string& name);
+                                                    const std::string& name,
+                                                    const OpenOptions& options);
 
   const std::shared_ptr<engine::LoadedModel>& model() const { return model_; }
+  const std::shared_ptr<StoreState>& store() const { return store_; }
   LiveSequence& live() { return live_; }
 
   // An interrupted turn is closed in the same commit: what it said stays in the conversation.
   Status append(const Message& message);
-  std::vector<Message> messages() const;
-  std::size_t n_messages() const;
+  Result<std::vector<Message>> messages() const;
+  bool has_messages() const;
   SessionInfo info() const;
+  SessionDurability durability() const { return durability_; }
+
+  // --- The tree (session_tree.cc), as cairn/session.h says.
+  Result<std::uint64_t> mark(const std::string& name, bool keep_state);
+  Result<std::vector<Mark>> marks() const;
+  Status rewind(std::uint64_t event);
+  // The fork's record; it is not open.
+  Result<SessionRecord> fork(const std::string& name, std::uint64_t event) const;
 
   // What a turn needs to run. Marks the session as running a turn until end_turn() or
   // interrupt_turn(). begin writes the start to the log; resume takes the open turn from it.
@@ -79,42 +84,71 @@ class SessionState final : private LiveHolder {
   void note_live_use();
 
  private:
+  // A commit in the making, and the head after it.
+  struct Draft {
+    Commit commit;
+    SessionRecord record;    // before it, but for the model
+    HeadState head;          // after its last event
+    std::uint64_t last = 0;  // the event that the next one follows
+  };
+
   SessionState(std::shared_ptr<engine::LoadedModel> model, std::shared_ptr<StoreState> store,
-               SessionLease lease, SessionRecord record, KvNamespace kv_namespace);
+               SessionLease lease, KvNamespace kv_namespace);
 
   bool put_away() noexcept override;
 
-  Status load_log();
-  void apply(const EventBody& body);
-  // Appends to a commit; sequences follow the record's.
-  void add_event(Commit& commit, EventBody body);
-  Result<CommitReceipt> write(Commit& commit);
-  // Writes the commit's events with so much of the live state. Where the disk has no room for state
+  // All that follow need the session's mutex.
+  const SessionRecord& record() const { return session_->record; }
+  // Reads the log if nothing did.
+  Result<const Conversation*> conversation() const;
+  Result<Conversation> conversation_at(const SessionLog& log, std::uint64_t event) const;
+  // Counts what a record of format 1 lacks.
+  Status complete_record();
+
+  Draft draft() const;
+  // Appends to a draft as the next event of its path.
+  void add_event(Draft& draft, EventBody body) const;
+  Result<CommitReceipt> write(Draft& draft);
+  // Makes the draft's head that of the live state's stored blocks and the draft's own.
+  void set_stored_chain(Draft& draft) const;
+  // Writes the draft's events with so much of the live state. Where the disk has no room for state
   // the log goes on without it: state can be computed again. Returns the bytes written.
-  Result<std::int64_t> write_with_state(Commit& commit, StateToStore state);
+  Result<std::int64_t> write_with_state(Draft& draft, StateToStore state);
   // Writes new blocks in commits of their own until one commit holds the rest.
   Result<std::int64_t> write_surplus_blocks();
-  TurnEnded end_of_open_turn() const;  // as the log has it so far; there must be one
   Status check_not_running() const;
-  Status check_fits(const Message& message) const;
   Status check_room(std::int64_t n_prompt_tokens) const;
+  // At least the tokens that the message adds to a prompt; empty where that is not known without
+  // the messages before it.
+  std::optional<std::int64_t> tokens_at_most(const Message& message) const;
+  // What SessionRecord::appended_tokens becomes with the message; kContextFull where it leaves no
+  // room for an answer.
+  Result<std::int64_t> appended_tokens_with(const Message& message) const;
 
+  Result<HeadState> head_at(const SessionLog& log, std::uint64_t event) const;
+  Result<HeadState> counted_head(const SessionLog& log, std::uint64_t event) const;
+  // Makes the draft's head one of this session's model; `conversation` is that of the draft's head.
+  Status add_model_change(Draft& draft, Conversation conversation) const;
+  Status change_model(std::uint32_t kv_namespace);
+
+  // A conversation's open turn as far as the log has it; there must be one.
+  TurnEnded end_of_open_turn(const Conversation& conversation) const;
+  TurnEnded end_of_turn_of_other_model(const Conversation& conversation) const;
   Result<std::vector<TokenId>> render(const std::vector<Message>& messages) const;
-  std::vector<TokenId> known_tokens() const;
-  engine::OutputParserOptions parser_options(std::uint64_t turn) const;
-  Message answer(const engine::ParsedOutput& output, std::vector<TokenId> tokens) const;
+  std::vector<TokenId> known_tokens(const std::vector<Message>& messages) const;
+  engine::OutputParserOptions parser_options(const std::vector<Message>& messages,
+                                             std::uint64_t turn) const;
+  Message answer(const engine::ParsedOutput& output) const;
 
   std::shared_ptr<engine::LoadedModel> model_;
   std::shared_ptr<StoreState> store_;
   SessionLease lease_;
+  std::shared_ptr<OpenSession> session_;  // its mutex guards the record and conversation_
+  SessionDurability durability_;
   LiveSequence live_;
+  bool live_is_of_head_ = true;  // no rewind since the last turn; under the session's mutex
 
-  mutable std::mutex mutex_;  // guards what follows
-  SessionRecord record_;
-  std::vector<Message> messages_;
-  std::optional<OpenTurn> open_turn_;
-  std::uint64_t n_turns_ = 0;
-  bool running_ = false;
+  mutable std::optional<Conversation> conversation_;  // empty: the log was not read yet
 };
 
 }  // namespace cairn::session

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "cairn/version.h"
-#include "engine/utf8.h"
 #include "session/bounded_storage.h"
 #include "session/encrypted_storage.h"
 #include "session/rocksdb_storage.h"
@@ -24,29 +23,6 @@ std::int64_t now_ms() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-Status check_name(std::string_view name) {
-  if (name.empty() || name.size() > kSessionNameBytesMax) {
-    return invalid_argument("session name: " + std::to_string(name.size()) + " bytes; 1 to " +
-                            std::to_string(kSessionNameBytesMax) + " are allowed");
-  }
-  if (engine::valid_utf8_prefix(name) != name.size()) {
-    return invalid_argument("session name: not UTF-8");
-  }
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::ranges::any_of(name, is_control)) {
-    return invalid_argument("session name: holds a control character");
-  }
-  return {};
-}
-
-// Adds the removal of every key that begins with `prefix`.
-Status remove_all(Storage& storage, Family family, const std::string& prefix, WriteBatch& batch) {
-  return storage.scan(family, prefix, prefix, [&](std::string_view key, std::string_view) {
-    batch.remove(family, std::string(key));
-    return true;
-  });
-}
-
 Status check_quota(const std::string& path, const StoreOptions& options) {
   if (options.quota_bytes == 0 || options.quota_bytes >= kQuotaBytesMin) return {};
   return invalid_argument(
@@ -60,24 +36,7 @@ Result<std::int64_t> quota_of(const StoreDirectory& directory, const StoreOption
   return default_quota(directory.path(), n_bytes);
 }
 
-}  // namespace
-
-SessionLease::SessionLease(std::shared_ptr<OpenSessions> open, const SessionId& session)
-    : open_(std::move(open)), session_(session) {}
-
-SessionLease& SessionLease::operator=(SessionLease&& other) noexcept {
-  std::swap(open_, other.open_);
-  std::swap(session_, other.session_);
-  return *this;
-}
-
-SessionLease::~SessionLease() {
-  if (open_) open_->remove(session_);
-}
-
 // -- opening --
-
-namespace {
 
 Result<std::int64_t> count_keys(Storage& storage, Family family) {
   std::int64_t count = 0;
@@ -228,75 +187,22 @@ void SessionStore::note_recovery(StoreRecovery recovery) {
   if (added.ok()) (void)storage_->write(batch, Durability::kSynced);
 }
 
-// -- sessions --
-
-Result<SessionRecord> SessionStore::create_session(const NewSession& session) {
-  CAIRN_RETURN_IF_ERROR(check_name(session.name));
-  SessionRecord record;
-  CAIRN_ASSIGN_OR_RETURN(record.id, random_session_id());
-  record.name = session.name;
-  record.created_ms = record.used_ms = now_ms();
-  record.model_fingerprint = session.model_fingerprint;
-  record.options = session.options;
-  record.kv_namespace = session.kv_namespace;
-
-  const std::lock_guard lock(names_mutex_);
-  const std::string key = name_key(session.name);
-  const Result<std::string> existing = storage_->get(Family::kMeta, key);
-  if (existing.ok()) {
-    return Status(StatusCode::kAlreadyExists, "session " + session.name + ": exists already");
-  }
-  if (existing.status().code() != StatusCode::kNotFound) return existing.status();
-  WriteBatch batch;
-  CAIRN_RETURN_IF_ERROR(put_record(Family::kMeta, key, encode_session_name(record.id), batch));
-  CAIRN_RETURN_IF_ERROR(
-      put_record(Family::kSessions, session_key(record.id), encode(record), batch));
-  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
-  return record;
-}
-
-Result<SessionRecord> SessionStore::load_session(const SessionId& id) {
-  return session::load_session(*storage_, id);
-}
-
-Result<SessionRecord> SessionStore::find_by_name(std::string_view name) {
-  return find_session(*storage_, name);
-}
-
-Result<std::vector<SessionRecord>> SessionStore::list() { return list_sessions(*storage_); }
-
-Result<SessionLease> SessionStore::lease(const SessionId& id) {
-  if (!open_sessions_->add(id)) {
-    const Result<SessionRecord> record = load_session(id);
-    const std::string subject = record.ok() ? "session " + record->name : subject_of(id);
-    return Status(StatusCode::kBusy, subject + ": open elsewhere in this process",
-                  "use the session that is open, or close it first");
-  }
-  return SessionLease(open_sessions_, id);
-}
-
-Status SessionStore::remove_session(const SessionId& id) {
-  CAIRN_ASSIGN_OR_RETURN(const SessionLease nobody_else, lease(id));
-  const std::lock_guard lock(names_mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const SessionRecord record, load_session(id));
-  const std::string prefix = session_key(id);
-  WriteBatch batch;
-  batch.remove(Family::kMeta, name_key(record.name));
-  batch.remove(Family::kSessions, prefix);
-  CAIRN_RETURN_IF_ERROR(remove_all(*storage_, Family::kEvents, prefix, batch));
-  TailStore::Changes tails(tails_, batch);
-  CAIRN_RETURN_IF_ERROR(tails.remove_all(id));
-  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
-  tails.written();
-  return {};
-}
-
 // -- log --
 
 Status SessionStore::visit_events(const SessionId& id, std::uint64_t first,
                                   const std::function<bool(LogEvent&&)>& visit) {
   return session::visit_events(*storage_, id, first, visit);
 }
+
+Result<LogEvent> SessionStore::read_event(const SessionId& id, std::uint64_t sequence) {
+  return session::read_event(*storage_, id, sequence);
+}
+
+Result<SessionLog> SessionStore::log(const SessionRecord& record) {
+  return SessionLog::open(*storage_, record);
+}
+
+Result<LogTree> SessionStore::log_tree(const SessionId& id) { return LogTree::read(*storage_, id); }
 
 Result<std::vector<LogEvent>> SessionStore::read_events(const SessionId& id, std::uint64_t first) {
   std::vector<LogEvent> events;

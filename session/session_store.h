@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,10 +21,12 @@
 #include "session/block_key.h"
 #include "session/block_store.h"
 #include "session/counters.h"
+#include "session/log_tree.h"
 #include "session/marked_storage.h"
 #include "session/open_sessions.h"
 #include "session/records.h"
 #include "session/session_id.h"
+#include "session/session_log.h"
 #include "session/space.h"
 #include "session/storage.h"
 #include "session/store_directory.h"
@@ -35,6 +38,7 @@ namespace cairn::session {
 // A commit is copied once into the log buffer: a writer of much splits it.
 inline constexpr std::int64_t kCommitBytesMax = 256 << 20;
 inline constexpr std::size_t kSessionNameBytesMax = 200;
+inline constexpr std::size_t kLabelsMax = 32, kLabelKeyBytesMax = 64, kLabelValueBytesMax = 1024;
 
 struct NewSession {
   std::string name = {};  // 1..200 bytes of UTF-8 without control characters
@@ -72,6 +76,16 @@ struct SessionStoreStats {
   std::int64_t n_sessions = 0, n_blocks = 0, n_tails = 0;
 };
 
+// A session that begins as `origin` is at event `sequence`, and goes on with `events` (maybe none)
+// to where the head is `head`.
+struct NewFork {
+  std::string name = {};
+  SessionRecord origin = {};
+  std::uint64_t sequence = 0;
+  HeadState head = {};
+  std::vector<LogEvent> events = {};
+};
+
 // Says that a session is open in this process; given back by destruction. May outlive the store.
 class SessionLease {
  public:
@@ -80,14 +94,17 @@ class SessionLease {
   SessionLease& operator=(SessionLease&& other) noexcept;
   ~SessionLease();
 
-  const SessionId& session() const { return session_; }
+  // The session's record, which others may change while its mutex is free (rename, labels).
+  const std::shared_ptr<OpenSession>& session() const { return session_; }
 
  private:
   friend class SessionStore;
-  SessionLease(std::shared_ptr<OpenSessions> open, const SessionId& session);
+  SessionLease(std::shared_ptr<OpenSessions> open, const SessionId& id,
+               std::shared_ptr<OpenSession> session);
 
   std::shared_ptr<OpenSessions> open_;  // shared: leases of handles that the host still holds
-  SessionId session_;
+  SessionId id_;
+  std::shared_ptr<OpenSession> session_;
 };
 
 // Safe from any thread; every call may block on the disk. A damaged log or record is kCorrupt for
@@ -121,15 +138,26 @@ class SessionStore {
 
   // Makes the session durable under its name. Fails with kInvalidArgument (name), kAlreadyExists.
   Result<SessionRecord> create_session(const NewSession& session);
-  // kNotFound where there is none.
+  // The same for a fork, which is as durable as its origin's commits. The origin is leased or
+  // cannot be removed meanwhile for another reason.
+  Result<SessionRecord> fork_session(const NewFork& fork);
+  // kNotFound where there is none. Finds removed sessions too.
   Result<SessionRecord> load_session(const SessionId& id);
   Result<SessionRecord> find_by_name(std::string_view name);
   // Newest use first, equal times by name.
   Result<std::vector<SessionRecord>> list();
-  // Removes log, tails, record and name; its blocks stay until they are collected. Fails with
-  // kNotFound, kBusy while the session is leased.
+  // Removes log, tails, record and name; its blocks stay until they are collected. Events that
+  // forks of it show stay with a record that is `removed`, until the last of the forks is removed.
+  // Fails with kNotFound, kBusy while the session is leased.
   Status remove_session(const SessionId& id);
-  // At most one lease of a session exists: kBusy otherwise.
+  // Removes the events that neither the head, nor a mark, nor a fork, nor a branch left at or after
+  // `left_before_ms` leads through. Returns their number. Fails like rename_session.
+  Result<std::int64_t> remove_branches(const SessionId& id, std::int64_t left_before_ms);
+  // Of any session, also one that is leased, but for one that runs a turn (kBusy). Fail with
+  // kNotFound, kInvalidArgument, kAlreadyExists.
+  Status rename_session(const SessionId& id, const std::string& new_name);
+  Status set_labels(const SessionId& id, const std::map<std::string, std::string>& labels);
+  // At most one lease of a session exists: kBusy otherwise. kNotFound where there is no session.
   Result<SessionLease> lease(const SessionId& id);
 
   // -- log --
@@ -137,7 +165,13 @@ class SessionStore {
   // The events from `first` on, ascending: one range scan. kCorrupt if one is damaged, kUnsupported
   // if one is of a kind that must be known and is not.
   Result<std::vector<LogEvent>> read_events(const SessionId& id, std::uint64_t first = 1);
-  // The same one by one; `visit` returns false to stop.
+  // kNotFound where there is none.
+  Result<LogEvent> read_event(const SessionId& id, std::uint64_t sequence);
+  // The log of the session as its tree is read, through the origins of a fork.
+  Result<SessionLog> log(const SessionRecord& record);
+  // The session's own log as a tree.
+  Result<LogTree> log_tree(const SessionId& id);
+  // The events from `first` on one by one; `visit` returns false to stop.
   Status visit_events(const SessionId& id, std::uint64_t first,
                       const std::function<bool(LogEvent&&)>& visit);
 
@@ -204,6 +238,16 @@ class SessionStore {
   Result<Space::Gauge> measure_space() const;
   void note_recovery(StoreRecovery recovery);
 
+  // Writes the record of a session that is made, its name and what is in `batch`.
+  Status add_session(const SessionRecord& record, WriteBatch& batch, Durability durability);
+  // Changes the record of a session, open or not, while nobody else does. `change` also puts what
+  // belongs to it into the batch.
+  using RecordChange = std::function<Status(SessionRecord& record, WriteBatch& batch)>;
+  Status change_record(const SessionId& id, const RecordChange& change);
+  // Adds the removal of what no fork needs of a session that is gone for its owner. `sessions` are
+  // all there are, this one too.
+  Status add_removal(SessionRecord record, const std::vector<SessionRecord>& sessions,
+                     WriteBatch& batch, TailStore::Changes& tails);
   Status check_commit(const Commit& commit);
   Status add_events(const Commit& commit, WriteBatch& batch);
   Status add_tails(const Commit& commit, TailStore::Changes& changes);
@@ -219,7 +263,7 @@ class SessionStore {
   std::string kv_salt_;
   std::shared_ptr<OpenSessions> open_sessions_;
 
-  std::mutex names_mutex_;  // held while a session is made or removed
+  std::mutex names_mutex_;  // held while records come, go or change names; after OpenSession::mutex
 };
 
 }  // namespace cairn::session

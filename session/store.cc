@@ -68,4 +68,15 @@ Result<CollectReport> Store::collect(const CollectOptions& options) {
   return state_->collector().collect(options);
 }
 
+Status Store::rename(const std::string& name, const std::string& new_name) {
+  CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
+  return state_->store().rename_session(record.id, new_name);
+}
+
+Status Store::set_labels(const std::string& name,
+                         const std::map<std::string, std::string>& labels) {
+  CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
+  return state_->store().set_labels(record.id, labels);
+}
+
 }  // namespace cairn

@@ -205,7 +205,7 @@ class Verifier {
       Result<LogEvent> event = decode_log_entry(key, value);
       if (!event.ok()) return problem(subject, event.status());
       if (event->parent >= event->sequence) problem(subject + ": its parent is not before it");
-      add_event(*id, std::move(*event));
+      add_event(*id, *event);
     }));
     for (const std::string& id : strays) note("session " + id + ": events without a session");
     for (const auto& [id, record] : sessions_) check_log_end(id, record);
@@ -226,7 +226,7 @@ class Verifier {
     ++log.n_events;
   }
 
-  void add_event(const SessionId& id, LogEvent event) {
+  void add_event(const SessionId& id, const LogEvent& event) {
     const auto add_root = [&](const BlockKey& key, std::uint32_t n_blocks, const char* what) {
       if (n_blocks == 0) return;
       claims_.push_back(

@@ -9,8 +9,8 @@
 namespace cairn::session {
 namespace {
 
-Status no_session(const std::string& which) {
-  return {StatusCode::kNotFound, "session " + which + ": there is none in this store"};
+std::string subject_of_event(std::string_view key) {
+  return "event " + std::to_string(parse_event_sequence(key).value_or(0));
 }
 
 }  // namespace
@@ -22,6 +22,10 @@ Status with_subject(const std::string& subject, const Status& status) {
 }
 
 std::string subject_of(const SessionId& id) { return "session " + id.to_hex(); }
+
+Status no_session(const std::string& which) {
+  return {StatusCode::kNotFound, "session " + which + ": there is none in this store"};
+}
 
 Result<std::string> get_record(Storage& storage, Family family, const std::string& key) {
   CAIRN_ASSIGN_OR_RETURN(const std::string value, storage.get(family, key));
@@ -107,14 +111,28 @@ Result<std::vector<LogPart>> log_parts(Storage& storage, const SessionRecord& re
   return parts;
 }
 
+Result<LogEvent> read_event(Storage& storage, const SessionId& id, std::uint64_t sequence) {
+  const std::string key = event_key(id, sequence);
+  const std::string subject = subject_of(id) + ": " + subject_of_event(key);
+  const Result<std::string> value = storage.get(Family::kEvents, key);
+  if (value.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kNotFound, subject + ": there is none");
+  }
+  if (!value.ok()) return with_subject(subject, value.status());
+  Result<LogEvent> event = decode_log_entry(key, *value);
+  if (!event.ok()) return with_subject(subject, event.status());
+  return event;
+}
+
 Status visit_events(Storage& storage, const SessionId& id, std::uint64_t first,
                     const std::function<bool(LogEvent&&)>& visit) {
   Status status;
   CAIRN_RETURN_IF_ERROR(storage.scan(Family::kEvents, session_key(id), event_key(id, first),
                                      [&](std::string_view key, std::string_view value) {
                                        Result<LogEvent> event = decode_log_entry(key, value);
-                                       status = event.status();
-                                       return event.ok() && visit(std::move(*event));
+                                       if (event.ok()) return visit(std::move(*event));
+                                       status = with_subject(subject_of_event(key), event.status());
+                                       return false;
                                      }));
   return with_subject(subject_of(id), status);
 }

@@ -17,6 +17,8 @@ namespace cairn::session {
 // The same failure, said of `subject`; ok stays ok.
 Status with_subject(const std::string& subject, const Status& status);
 std::string subject_of(const SessionId& id);
+// kNotFound: there is no session of this name or id.
+Status no_session(const std::string& which);
 
 // The content of the record under `key`. kNotFound, or as unseal_record.
 Result<std::string> get_record(Storage& storage, Family family, const std::string& key);
@@ -41,6 +43,9 @@ struct LogPart {
 };
 // kCorrupt where an origin is missing or damaged.
 Result<std::vector<LogPart>> log_parts(Storage& storage, const SessionRecord& record);
+
+// One event of the session's own log. kNotFound where there is none.
+Result<LogEvent> read_event(Storage& storage, const SessionId& id, std::uint64_t sequence);
 
 // The events of the session's own log from `first` on, ascending; `visit` returns false to stop.
 // kCorrupt if one is damaged, kUnsupported if one is of a kind that must be known and is not.

@@ -1,6 +1,7 @@
 // Each step is short (one prefill chunk, one token), so several turns share the strand fairly; a
 // cancel takes effect within one layer of it. Tokens reach the log in groups, at the latest
-// kGroupInterval after they were sampled; a turn's end is synced.
+// kGroupInterval after they were sampled; a turn's end is synced, unless the session is buffered.
+// What a synced session says is delivered after its group is on the disk.
 #include "session/turn_state.h"
 
 #include <sys/eventfd.h>
@@ -256,12 +257,11 @@ Status TurnState::decode_token() {
   if (n_generated_ == usage_.resumed_tokens) usage_.first_token_ms = ms_since(created_);
   ++n_generated_;
   unlogged_.push_back(token);
-  std::vector<engine::OutputEvent> events;
-  parser_.push(token, events);
+  parser_.push(token, undelivered_);
   if (flush_is_due()) {
     CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due() ? StateToStore::kTail : state_that_is_due()));
   }
-  emit_parsed(events, /*replayed=*/false);
+  if (session_->durability() != SessionDurability::kSynced) emit_parsed(undelivered_, false);
   if (token == model.eos()) return finish(EndReason::kStop);
   if (n_generated_ < input_.turn.started.max_tokens &&
       sequence.position() < model.info().max_context) {
@@ -287,6 +287,7 @@ Status TurnState::flush(StateToStore state) {
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, session_->commit_progress(unlogged_, state));
   usage_.bytes_written += bytes;
   unlogged_.clear();
+  emit_parsed(undelivered_, /*replayed=*/false);
   last_flush_ = Clock::now();
   if (state != StateToStore::kNothing) {
     last_blocks_ = last_flush_;
@@ -296,9 +297,7 @@ Status TurnState::flush(StateToStore state) {
 }
 
 Status TurnState::finish(EndReason reason) {
-  std::vector<engine::OutputEvent> events;
-  parser_.finish(/*complete=*/reason == EndReason::kStop, events);
-  emit_parsed(events, /*replayed=*/false);
+  parser_.finish(/*complete=*/reason == EndReason::kStop, undelivered_);
   if (reason == EndReason::kStop && !parser_.output().tool_calls.empty()) {
     reason = EndReason::kToolCalls;
   }
@@ -306,6 +305,7 @@ Status TurnState::finish(EndReason reason) {
                          session_->end_turn(unlogged_, reason, parser_.output()));
   usage_.bytes_written += bytes;
   unlogged_.clear();
+  emit_parsed(undelivered_, /*replayed=*/false);
   emit_end(reason, {});
   return {};
 }
@@ -361,6 +361,7 @@ void TurnState::emit_parsed(std::vector<engine::OutputEvent>& events, bool repla
     event.malformed = parsed.malformed;
     emit(std::move(event));
   }
+  events.clear();
 }
 
 // Says why not more was reused, from what the session's log knows.

@@ -60,6 +60,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   void stop(EndReason reason, Status status);  // without an end in the log: resumable
   void emit(Event event);
   void wake() noexcept;  // whoever waits in next() or polls; under mutex_
+  // Leaves `events` empty.
   void emit_parsed(std::vector<engine::OutputEvent>& events, bool replayed);
   void emit_end(EndReason reason, Status status);
   void explain(ReuseReport& report) const;
@@ -71,11 +72,12 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   const FileDescriptor wake_;
   engine::OutputParser parser_;
   Phase phase_ = Phase::kRestore;
-  bool restoring_ = false;         // the restore has begun
-  std::vector<TokenId> unlogged_;  // generated, not yet in the log
-  std::int64_t n_generated_ = 0;   // of the whole turn, resumed ones included
-  std::size_t n_redelivered_ = 0;  // of the resumed ones
-  double restore_ms_ = 0;          // in the steps of the restore so far
+  bool restoring_ = false;                        // the restore has begun
+  std::vector<TokenId> unlogged_;                 // generated, not yet in the log
+  std::vector<engine::OutputEvent> undelivered_;  // of these tokens, where the log comes first
+  std::int64_t n_generated_ = 0;                  // of the whole turn, resumed ones included
+  std::size_t n_redelivered_ = 0;                 // of the resumed ones
+  double restore_ms_ = 0;                         // in the steps of the restore so far
   TurnUsage usage_;
   Clock::time_point created_ = Clock::now(), last_flush_ = created_, decode_start_ = created_;
   Clock::time_point last_blocks_ = created_;  // put into the store

@@ -38,7 +38,7 @@ class FailingSession {
     store_ = std::make_shared<StoreState>(test::live_runtime().state(), std::move(probed.store));
     auto session = SessionState::create(live_model().state(), store_, kName, {});
     if (session.status().code() == StatusCode::kAlreadyExists) {
-      session = SessionState::open(live_model().state(), store_, kName);
+      session = SessionState::open(live_model().state(), store_, kName, {});
     }
     EXPECT_TRUE(session.ok()) << session.status().to_string();
     session_ = std::move(*session);
@@ -92,7 +92,7 @@ std::vector<TokenId> finish(FailingSession& failing, const Outcome& outcome) {
   if (!outcome.appended) {
     EXPECT_TRUE(session.append(question()).ok());
   }
-  if (session.messages().size() == 1) {
+  if (session.messages()->size() == 1) {
     const bool open = session.info().turn_open;
     EXPECT_TRUE(open || !outcome.started);
     const Reply reply = read_turn(open ? failing.resume() : failing.start());
@@ -100,14 +100,14 @@ std::vector<TokenId> finish(FailingSession& failing, const Outcome& outcome) {
     EXPECT_TRUE(reply.reuse.exact);
     EXPECT_EQ(reply.text().substr(0, outcome.delivered.size()), outcome.delivered);
   }
-  return session.messages().back().sampled_tokens;
+  return session.messages()->back().sampled_tokens;
 }
 
 std::vector<TokenId> expected_answer() {
   const test::TemporaryFolder folder;
   FailingSession healthy(folder / "store");
   EXPECT_TRUE(converse(healthy).ended);
-  return healthy.session().messages().back().sampled_tokens;
+  return healthy.session().messages()->back().sampled_tokens;
 }
 
 // Fails every write from the n-th on, for n = 0, 1, ... until nothing fails. `go_on` gets the
@@ -134,7 +134,7 @@ void for_each_failing_write(const Status& failure, const GoOn& go_on) {
       EXPECT_EQ(again.end_reason, EndReason::kError);
       EXPECT_EQ(again.status.code(), failure.code());
     }
-    EXPECT_EQ(failing->session().messages().size(), outcome.appended ? 1u : 0u);
+    EXPECT_EQ(failing->session().messages()->size(), outcome.appended ? 1u : 0u);
     go_on(failing, folder / "store", outcome);
   }
   EXPECT_GT(n, 5);
@@ -147,7 +147,7 @@ TEST(TurnFault, after_a_failed_write_the_session_goes_on_from_a_reopened_store) 
                              const Outcome& outcome) {
                            failing.reset();
                            failing = std::make_unique<FailingSession>(path);
-                           EXPECT_EQ(failing->session().messages().size(), outcome.appended);
+                           EXPECT_EQ(failing->session().messages()->size(), outcome.appended);
                            EXPECT_EQ(failing->session().info().turn_open, outcome.started);
                            EXPECT_EQ(finish(*failing, outcome), expected);
                          });
@@ -174,7 +174,7 @@ TEST(TurnFault, an_append_that_fails_leaves_the_interrupted_turn_to_be_resumed) 
     failing.storage().fail_writes_after = n_good_writes;
     EXPECT_EQ(failing.session().append(Message::user("more")).ok(), n_good_writes == 1);
     EXPECT_EQ(failing.session().info().turn_open, n_good_writes == 0);
-    EXPECT_EQ(failing.session().messages().size(), n_good_writes == 0 ? 1u : 3u);
+    EXPECT_EQ(failing.session().messages()->size(), n_good_writes == 0 ? 1u : 3u);
   }
 }
 
@@ -185,11 +185,11 @@ TEST(TurnFault, a_disk_with_room_for_the_log_only_costs_no_turn) {
   failing->storage().fail_batches_over = 3000;  // tails and blocks are larger, events smaller
   const Outcome outcome = converse(*failing);
   EXPECT_TRUE(outcome.ended) << outcome.failure.to_string();
-  EXPECT_EQ(failing->session().messages().back().sampled_tokens, expected);
+  EXPECT_EQ(failing->session().messages()->back().sampled_tokens, expected);
   failing.reset();
 
   failing = std::make_unique<FailingSession>(folder / "store");
-  EXPECT_EQ(failing->session().messages().back().sampled_tokens, expected);
+  EXPECT_EQ(failing->session().messages()->back().sampled_tokens, expected);
   ASSERT_TRUE(failing->session().append(question()).ok());
   const Reply reply = read_turn(failing->start());
   EXPECT_TRUE(reply.status.ok()) << reply.status.to_string();

@@ -1,0 +1,65 @@
+#include "session/log_tree.h"
+
+#include <algorithm>
+
+#include "session/stored_records.h"
+
+namespace cairn::session {
+
+Result<LogTree> LogTree::read(Storage& storage, const SessionId& id) {
+  LogTree tree;
+  CAIRN_RETURN_IF_ERROR(visit_events(storage, id, 1, [&](LogEvent&& event) {
+    tree.parents_[event.sequence] = event.parent;
+    if (auto* mark = std::get_if<MarkSet>(&event.body)) {
+      tree.marks_.push_back({event.sequence, false, std::move(mark->name), event.time_ms,
+                             mark->n_tokens, mark->chain_key, mark->stored_blocks});
+    } else if (const auto* moved = std::get_if<HeadMoved>(&event.body)) {
+      tree.rewinds_.insert(event.sequence);
+      tree.left_.push_back({moved->from,
+                            true,
+                            {},
+                            event.time_ms,
+                            moved->n_tokens,
+                            moved->chain_key,
+                            moved->stored_blocks});
+    }
+    return true;
+  }));
+  return tree;
+}
+
+void LogTree::add_path(std::uint64_t event, std::set<std::uint64_t>& path) const {
+  while (event > 0 && path.insert(event).second) {
+    const auto at = parents_.find(event);
+    if (at == parents_.end()) return;
+    event = at->second;
+  }
+}
+
+std::vector<LogPlace> LogTree::places(std::uint64_t head) const {
+  std::set<std::uint64_t> seen;  // on the path to the head, or listed
+  add_path(head, seen);
+  std::vector<LogPlace> places = marks_;
+  for (LogPlace place : left_) {
+    // A rewind that nothing followed adds nothing to where it went.
+    while (rewinds_.contains(place.event)) place.event = parents_.at(place.event);
+    // Where a fork began is in the log of its origin.
+    const bool is_there = parents_.contains(place.event) || (place.event > 0 && !parents_.empty() &&
+                                                             place.event < parents_.begin()->first);
+    if (is_there && seen.insert(place.event).second) places.push_back(std::move(place));
+  }
+  std::ranges::sort(places, {}, &LogPlace::event);
+  return places;
+}
+
+void LogTree::keep(std::uint64_t event) { add_path(event, kept_); }
+
+std::vector<std::uint64_t> LogTree::unneeded() const {
+  std::vector<std::uint64_t> events;
+  for (const auto& [event, parent] : parents_) {
+    if (!kept_.contains(event)) events.push_back(event);
+  }
+  return events;
+}
+
+}  // namespace cairn::session

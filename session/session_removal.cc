@@ -1,0 +1,137 @@
+// SessionStore's part about what goes: sessions, and branches that rewinds left. Text that a fork
+// shows stays in its origin's log, under a record that nobody finds, until the fork is gone too.
+#include <algorithm>
+#include <utility>
+
+#include "session/log_tree.h"
+#include "session/sealed_value.h"
+#include "session/session_store.h"
+#include "session/storage_key.h"
+#include "session/stored_records.h"
+
+namespace cairn::session {
+namespace {
+
+// Adds the removal of every key that begins with `prefix`.
+Status remove_all(Storage& storage, Family family, const std::string& prefix, WriteBatch& batch) {
+  return storage.scan(family, prefix, prefix, [&](std::string_view key, std::string_view) {
+    batch.remove(family, std::string(key));
+    return true;
+  });
+}
+
+bool holds(const std::vector<SessionId>& ids, const SessionId& id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
+
+// Where forks of the session begin, ascending; forks that are `gone` do not count.
+std::vector<std::uint64_t> fork_points(const std::vector<SessionRecord>& sessions,
+                                       const SessionId& origin,
+                                       const std::vector<SessionId>& gone) {
+  std::vector<std::uint64_t> points;
+  for (const SessionRecord& session : sessions) {
+    if (session.origin == origin && !holds(gone, session.id)) {
+      points.push_back(session.origin_sequence);
+    }
+  }
+  std::ranges::sort(points);
+  return points;
+}
+
+// Adds the removal of the events that lead to none of the forks.
+Status remove_unshared(Storage& storage, const SessionId& id,
+                       const std::vector<std::uint64_t>& points, WriteBatch& batch) {
+  Result<LogTree> tree = LogTree::read(storage, id);
+  if (tree.status().code() == StatusCode::kCorrupt) {
+    // What cannot be read is not judged; what lies behind every fork is of no use to any.
+    const std::string prefix = session_key(id);
+    return storage.scan(Family::kEvents, prefix, event_key(id, points.back() + 1),
+                        [&](std::string_view key, std::string_view) {
+                          batch.remove(Family::kEvents, std::string(key));
+                          return true;
+                        });
+  }
+  if (!tree.ok()) return tree.status();
+  for (const std::uint64_t point : points) tree->keep(point);
+  for (const std::uint64_t event : tree->unneeded()) {
+    batch.remove(Family::kEvents, event_key(id, event));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status SessionStore::remove_session(const SessionId& id) {
+  CAIRN_ASSIGN_OR_RETURN(const SessionLease nobody_else, lease(id));
+  const std::lock_guard lock(names_mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<SessionRecord> sessions, list_sessions(*storage_));
+  const SessionRecord record = nobody_else.session()->record;
+  WriteBatch batch;
+  batch.remove(Family::kMeta, name_key(record.name));
+  TailStore::Changes tails(tails_, batch);
+  CAIRN_RETURN_IF_ERROR(add_removal(record, sessions, batch, tails));
+  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
+  tails.written();
+  return {};
+}
+
+Status SessionStore::add_removal(SessionRecord record, const std::vector<SessionRecord>& sessions,
+                                 WriteBatch& batch, TailStore::Changes& tails) {
+  std::vector<SessionId> gone;
+  while (true) {
+    const std::string key = session_key(record.id);
+    CAIRN_RETURN_IF_ERROR(tails.remove_all(record.id));
+    const std::vector<std::uint64_t> points = fork_points(sessions, record.id, gone);
+    if (points.empty()) {
+      batch.remove(Family::kSessions, key);
+      CAIRN_RETURN_IF_ERROR(remove_all(*storage_, Family::kEvents, key, batch));
+      gone.push_back(record.id);
+    } else {
+      CAIRN_RETURN_IF_ERROR(remove_unshared(*storage_, record.id, points, batch));
+      record.removed = true;
+      record.name.clear();
+      record.labels.clear();
+      record.stored_blocks = 0;
+      record.origin_sequence = std::min(record.origin_sequence, points.back());
+      CAIRN_RETURN_IF_ERROR(put_record(Family::kSessions, key, encode(record), batch));
+    }
+    // An origin that was kept for this session's sake may go as well.
+    const auto origin = std::ranges::find_if(sessions, [&](const SessionRecord& session) {
+      return record.origin == session.id && session.removed;
+    });
+    if (!gone.empty() && gone.back() == record.id && origin != sessions.end()) {
+      record = *origin;
+    } else {
+      return {};
+    }
+  }
+}
+
+Result<std::int64_t> SessionStore::remove_branches(const SessionId& id,
+                                                   std::int64_t left_before_ms) {
+  CAIRN_ASSIGN_OR_RETURN(const SessionRecord stored, load_session(id));
+  if (stored.n_branches == 0) return std::int64_t{0};
+  std::int64_t n_removed = 0;
+  const Status status = change_record(id, [&](SessionRecord& record, WriteBatch& batch) -> Status {
+    CAIRN_ASSIGN_OR_RETURN(LogTree tree, LogTree::read(*storage_, id));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<SessionRecord> sessions, list_sessions(*storage_));
+    tree.keep(record.head_sequence);
+    for (const std::uint64_t point : fork_points(sessions, id, {})) tree.keep(point);
+    record.n_branches = 0;
+    for (const LogPlace& place : tree.places(record.head_sequence)) {
+      if (place.rewound && place.time_ms < left_before_ms) continue;
+      tree.keep(place.event);
+      if (place.rewound) ++record.n_branches;
+    }
+    for (const std::uint64_t event : tree.unneeded()) {
+      batch.remove(Family::kEvents, event_key(id, event));
+      ++n_removed;
+    }
+    record.n_events -= static_cast<std::uint64_t>(n_removed);
+    return {};
+  });
+  if (!status.ok()) return status;
+  return n_removed;
+}
+
+}  // namespace cairn::session
