@@ -76,6 +76,12 @@ Result<std::string> path_argument(const char* path, std::size_t length, std::str
   return std::string(bytes);
 }
 
+Status expect_reserved_zero(std::int32_t reserved) {
+  if (reserved == 0) return {};
+  return {StatusCode::kUnsupported, "options.reserved is " + std::to_string(reserved),
+          "leave it zero"};
+}
+
 Status check_struct_size(std::size_t given, std::string_view name) {
   if (given >= sizeof(std::size_t) && given <= kMaxStructBytes) return {};
   return invalid_argument(std::string(name) + ".struct_size is " + std::to_string(given),

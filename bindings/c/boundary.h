@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -71,6 +72,9 @@ Status give(Handle** out, Parts&&... parts) {
 Result<std::string_view> text_argument(const char* text, std::size_t length, std::string_view name);
 // A file name: any bytes but zero, at least one.
 Result<std::string> path_argument(const char* path, std::size_t length, std::string_view name);
+
+// A reserved option may get a meaning; a caller that sets it expects that meaning.
+Status expect_reserved_zero(std::int32_t reserved);
 
 Status check_struct_size(std::size_t given, std::string_view name);
 Status check_unknown_tail(const void* given, std::size_t known_bytes, std::size_t given_bytes,

@@ -108,7 +108,7 @@ CAIRN_API int32_t cairn_abi_version(void);
 
 /* 1 if the running library has the named feature, 0 if not or if `name` is unknown or NULL. Names:
  * "persistence" (sessions survive the process), "exact_restore", "bounded_restore", "tools",
- * "thinking", "cuda". Any thread. Does not block. Since 0.1. */
+ * "thinking", "fork", "quota", "encryption", "cuda". Any thread. Does not block. Since 0.1. */
 CAIRN_API int32_t cairn_has_feature(const char* name);
 
 /* ---- Codes and errors ----------------------------------------------------------------------- */
@@ -291,13 +291,29 @@ CAIRN_API void cairn_model_destroy(cairn_model** model);
 typedef struct cairn_store cairn_store;
 typedef struct cairn_session_list cairn_session_list;
 
+/* Fills in the 32 bytes of a store's key, for hosts with a key store of their own. Returns 0, or
+ * another number to make the opening fail with CAIRN_CANCELLED. Called once by the function that
+ * opens, on its thread. Must not call any function of this library. */
+typedef int32_t (*cairn_key_fn)(void* user, uint8_t* key);
+
 typedef struct cairn_store_options {
   size_t struct_size;
   int32_t must_exist; /* 0 = create the directory if it is missing */
-  int32_t reserved;   /* 0 */
+  int32_t allow_network_file_system; /* 0 = refuse NFS, SMB and the like: their locks and syncs are
+                                        not to be trusted */
+  int64_t quota_bytes; /* most the directory may take on disk, at least 64 MiB; 0 = the smaller of
+                          20 GB and what it takes now plus 10 % of the free space */
+  int64_t live_bytes;  /* memory for the live state of all its sessions; those above it are put to
+                          disk and come back when used; 0 = an eighth of the machine's */
+  /* Encryption (SECURITY.md): a passphrase or a key function. A store that is created with one is
+   * encrypted and can be opened with it only. Both empty = without encryption. */
+  const char* passphrase;
+  size_t passphrase_length;
+  cairn_key_fn key;
+  void* key_user;
 } cairn_store_options;
 #define CAIRN_STORE_OPTIONS_INIT \
-  { sizeof(cairn_store_options), 0, 0 }
+  { sizeof(cairn_store_options), 0, 0, 0, 0, NULL, 0, NULL, NULL }
 
 /* Since 0.1. */
 CAIRN_API void cairn_store_options_init(cairn_store_options* options);
@@ -307,10 +323,37 @@ typedef struct cairn_store_stats {
   int64_t bytes_on_disk; /* allocated blocks of every file of the store */
   int64_t n_sessions;
   int64_t n_blocks; /* KV blocks of 128 tokens */
-  int64_t n_tails;  /* exact states of session heads */
+  int64_t n_tails;  /* exact states of session heads and marks */
+  int64_t quota_bytes;
+  int64_t bytes_live; /* live state in memory; equal blocks of two sessions count once */
+  /* What opening found. `rolled_back`: the database was older than what had been acknowledged, so
+   * somebody put an older copy in its place or the disk destroyed synced bytes. */
+  const char* recovery_detail; /* one sentence, "" if nothing happened; borrowed from the store */
+  int64_t commits_lost;        /* as far as known */
+  int32_t rolled_back;
+  int32_t reserved;
+  /* Counters since the store was made. */
+  int64_t turns;
+  int64_t tokens_from_memory;
+  int64_t tokens_from_disk;
+  int64_t tokens_replayed;
+  int64_t tokens_prefilled;
+  int64_t tokens_generated;
+  int64_t bytes_committed; /* handed to the database */
+  int64_t bytes_written;   /* by the database: log, tables, compaction */
+  int64_t blocks_written;
+  int64_t blocks_shared; /* not written because they were there */
+  int64_t blocks_evicted;
+  int64_t tails_evicted;
+  int64_t blocks_corrupt;
+  int64_t tails_corrupt;
+  int64_t commits_without_state; /* quota or disk had no room for blocks: the log went on */
 } cairn_store_stats;
-#define CAIRN_STORE_STATS_INIT \
-  { sizeof(cairn_store_stats), 0, 0, 0, 0 }
+#define CAIRN_STORE_STATS_INIT                                                                   \
+  {                                                                                              \
+    sizeof(cairn_store_stats), 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        0, 0, 0, 0                                                                               \
+  }
 
 typedef struct cairn_session_info {
   size_t struct_size;
@@ -319,17 +362,22 @@ typedef struct cairn_session_info {
   const char* model_fingerprint; /* borrowed likewise */
   int64_t created_ms;            /* Unix time */
   int64_t used_ms;               /* Unix time */
-  int64_t n_events;              /* entries of the log */
+  int64_t n_events;              /* entries of its own log */
   int64_t n_tokens;              /* at the head, as of the last commit */
   int32_t turn_open;             /* 1 if the last turn was interrupted: resume it */
   int32_t reserved;
+  const char* forked_from; /* id of the session it was forked from, or ""; borrowed likewise */
+  size_t n_labels;         /* see cairn_session_list_get_label */
 } cairn_session_info;
 #define CAIRN_SESSION_INFO_INIT \
-  { sizeof(cairn_session_info), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0 }
+  { sizeof(cairn_session_info), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, 0 }
 
 /* Opens a directory that keeps sessions. One process owns it at a time. The caller owns *store.
+ * Opening succeeds where the database was found older than it should be; cairn_store_get_stats says
+ * so. A wrong or missing passphrase or key is INVALID_ARGUMENT.
  * Any thread. Blocks: disk. Codes: BUSY (the message has the owner's process id), NOT_FOUND,
- * CORRUPT, UNSUPPORTED (made by a newer version), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+ * CORRUPT, UNSUPPORTED (made by a newer version, a network file system), CANCELLED (by the key
+ * function), OUT_OF_DISK, IO_ERROR. Since 0.1. */
 CAIRN_API cairn_code cairn_store_open(const cairn_runtime* runtime, const char* directory,
                                       size_t directory_length, const cairn_store_options* options,
                                       cairn_store** store, cairn_error** error);
@@ -343,10 +391,67 @@ CAIRN_API cairn_code cairn_store_list(const cairn_store* store, cairn_session_li
 CAIRN_API cairn_code cairn_store_get_stats(const cairn_store* store, cairn_store_stats* stats,
                                            cairn_error** error);
 
-/* Removes a session. Any thread. Blocks: disk. Codes: NOT_FOUND, BUSY (it is open), IO_ERROR.
- * Since 0.1. */
+/* How many turns had this cause (CAIRN_MISS_...) in their reuse report, since the store was made.
+ * Any thread. Blocks: disk. Codes: IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_count_misses(const cairn_store* store, int32_t cause,
+                                              int64_t* count, cairn_error** error);
+
+/* Removes a session: its text, its states, and the blocks that no other session reaches. The bytes
+ * are out of the store's files when the call returns, but for text that forks of it show as well;
+ * that goes with them. Any thread. Blocks: disk, for seconds in a large store. Codes: NOT_FOUND,
+ * BUSY (it is open), OUT_OF_DISK, IO_ERROR. Since 0.1. */
 CAIRN_API cairn_code cairn_store_remove(cairn_store* store, const char* name, size_t name_length,
                                         cairn_error** error);
+
+/* Gives a session another name. Any thread. Blocks: disk. Codes: NOT_FOUND, ALREADY_EXISTS, BUSY
+ * (it runs a turn), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_rename(cairn_store* store, const char* name, size_t name_length,
+                                        const char* new_name, size_t new_name_length,
+                                        cairn_error** error);
+
+/* Replaces a session's labels by `n_labels` pairs of texts that end with a zero: at most 32, keys of
+ * 1 to 64 bytes, values of at most 1024. Any thread. Blocks: disk. Codes: NOT_FOUND, BUSY (it runs a
+ * turn), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_set_labels(cairn_store* store, const char* name,
+                                            size_t name_length, const char* const* keys,
+                                            const char* const* values, size_t n_labels,
+                                            cairn_error** error);
+
+typedef struct cairn_collect_options {
+  size_t struct_size;
+  int64_t target_bytes; /* evict until the directory takes at most this; 0 = the quota */
+  int32_t branches;     /* 1 = also remove rewound branches without a mark, however young */
+  int32_t reserved;     /* 0 */
+} cairn_collect_options;
+#define CAIRN_COLLECT_OPTIONS_INIT \
+  { sizeof(cairn_collect_options), 0, 0, 0 }
+
+/* Since 0.1. */
+CAIRN_API void cairn_collect_options_init(cairn_collect_options* options);
+
+typedef struct cairn_collect_report {
+  size_t struct_size;
+  int64_t bytes_before; /* on disk */
+  int64_t bytes_after;
+  int64_t blocks_removed;
+  int64_t tails_removed;
+  int64_t events_removed;
+} cairn_collect_report;
+#define CAIRN_COLLECT_REPORT_INIT \
+  { sizeof(cairn_collect_report), 0, 0, 0, 0, 0 }
+
+/* Frees what nobody needs, then evicts down to the target. The store does this by itself near its
+ * quota. Sessions go on meanwhile. `report` may be NULL.
+ * Any thread. Blocks: disk, for seconds in a large store. Codes: IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_collect(cairn_store* store, const cairn_collect_options* options,
+                                         cairn_collect_report* report, cairn_error** error);
+
+/* Makes a session of a file that cairn_store_reader_export_session wrote. An empty `name` keeps the
+ * name that it had. Any thread. Blocks: disk. Codes: ALREADY_EXISTS, NOT_FOUND (the file), CORRUPT,
+ * UNSUPPORTED, OUT_OF_DISK, IO_ERROR; then nothing was made. Since 0.1. */
+CAIRN_API cairn_code cairn_store_import_session(cairn_store* store, const char* file,
+                                                size_t file_length, const char* name,
+                                                size_t name_length, cairn_error** error);
 
 /* Since 0.1. */
 CAIRN_API void cairn_store_destroy(cairn_store** store);
@@ -359,8 +464,60 @@ CAIRN_API size_t cairn_session_list_size(const cairn_session_list* list);
 CAIRN_API cairn_code cairn_session_list_get(const cairn_session_list* list, size_t index,
                                             cairn_session_info* info, cairn_error** error);
 
+/* Label number `label_index` of session `index`; both texts are borrowed from the list. Any thread.
+ * Does not block. Fails with INVALID_ARGUMENT if there is no such label. Since 0.1. */
+CAIRN_API cairn_code cairn_session_list_get_label(const cairn_session_list* list, size_t index,
+                                                  size_t label_index, const char** key,
+                                                  const char** value, cairn_error** error);
+
 /* Since 0.1. */
 CAIRN_API void cairn_session_list_destroy(cairn_session_list** list);
+
+/* ---- Store reader --------------------------------------------------------------------------- */
+
+/* A store seen from outside, as of its opening. Takes no lock and changes nothing, so that a process
+ * may own the store and work in it meanwhile. Any thread, concurrently. */
+typedef struct cairn_store_reader cairn_store_reader;
+
+/* Of `options` the passphrase and the key function are used. The caller owns *reader.
+ * Any thread. Blocks: disk. Codes: NOT_FOUND, CORRUPT, UNSUPPORTED, CANCELLED, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_reader_open(const char* directory, size_t directory_length,
+                                             const cairn_store_options* options,
+                                             cairn_store_reader** reader, cairn_error** error);
+
+/* As cairn_store_list. */
+CAIRN_API cairn_code cairn_store_reader_list(const cairn_store_reader* reader,
+                                             cairn_session_list** list, cairn_error** error);
+
+typedef struct cairn_verify_report {
+  size_t struct_size;
+  int64_t n_sessions; /* read and checked, as the following */
+  int64_t n_events;
+  int64_t n_blocks;
+  int64_t n_tails;
+  int64_t bytes_checked;
+  int64_t n_problems; /* 0 = the store is sound */
+} cairn_verify_report;
+#define CAIRN_VERIFY_REPORT_INIT \
+  { sizeof(cairn_verify_report), 0, 0, 0, 0, 0, 0 }
+
+/* Reads and checks every value of the store. *problems, which the caller owns, has a line for each:
+ * what is damaged, where, and what that costs. Both results may be NULL.
+ * Any thread. Blocks: reads the whole store. Codes: IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_reader_verify(const cairn_store_reader* reader,
+                                               cairn_verify_report* report,
+                                               cairn_buffer** problems, cairn_error** error);
+
+/* Writes one session with its state into a new file, which is not encrypted, for
+ * cairn_store_import_session. Any thread. Blocks: disk. Codes: NOT_FOUND, ALREADY_EXISTS (the file),
+ * CORRUPT, OUT_OF_DISK, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_store_reader_export_session(const cairn_store_reader* reader,
+                                                       const char* name, size_t name_length,
+                                                       const char* file, size_t file_length,
+                                                       cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_store_reader_destroy(cairn_store_reader** reader);
 
 /* ---- Session -------------------------------------------------------------------------------- */
 
@@ -373,15 +530,38 @@ enum {
   CAIRN_RESTORE_BOUNDED = 1 /* may replay one window only: faster, approximate, reported */
 };
 
+/* When what a session writes survives the death of the machine. All of it survives the death of the
+ * process. */
+enum {
+  CAIRN_DURABILITY_GROUPED = 0,  /* appends, turn starts and turn ends are synced: the default */
+  CAIRN_DURABILITY_SYNCED = 1,   /* tokens too, before they are delivered (groups of 50 ms) */
+  CAIRN_DURABILITY_BUFFERED = 2  /* nothing waits for the disk */
+};
+
 typedef struct cairn_session_options {
   size_t struct_size;
-  int32_t restore;  /* CAIRN_RESTORE_... */
-  int32_t thinking; /* 0 = chat prompts, 1 = the model reasons before it answers */
-  int32_t effort;   /* 1..100, with thinking only; 0 = 75 */
-  int32_t reserved; /* 0 */
+  int32_t restore;    /* CAIRN_RESTORE_... */
+  int32_t thinking;   /* 0 = chat prompts, 1 = the model reasons before it answers */
+  int32_t effort;     /* 1..100, with thinking only; 0 = 75 */
+  int32_t durability; /* CAIRN_DURABILITY_... */
+  /* Sessions with different salts share no blocks, in memory or on disk. Any bytes, at most 1024. */
+  const char* salt;
+  size_t salt_bytes;
 } cairn_session_options;
 #define CAIRN_SESSION_OPTIONS_INIT \
-  { sizeof(cairn_session_options), 0, 0, 0, 0 }
+  { sizeof(cairn_session_options), 0, 0, 0, 0, NULL, 0 }
+
+typedef struct cairn_open_options {
+  size_t struct_size;
+  int32_t allow_other_model; /* 1 = go on with another model than the session was made with: what was
+                                said is read as text, the stored state is of no use */
+  int32_t reserved;          /* 0 */
+} cairn_open_options;
+#define CAIRN_OPEN_OPTIONS_INIT \
+  { sizeof(cairn_open_options), 0, 0 }
+
+/* Since 0.1. */
+CAIRN_API void cairn_open_options_init(cairn_open_options* options);
 
 /* Since 0.1. */
 CAIRN_API void cairn_session_options_init(cairn_session_options* options);
@@ -416,12 +596,19 @@ CAIRN_API cairn_code cairn_session_create(const cairn_model* model, const cairn_
                                           const cairn_session_options* options,
                                           cairn_session** session, cairn_error** error);
 
-/* Opens a session of the store. The caller owns *session.
+/* Opens a session of the store, whatever the length of its history. The caller owns *session.
  * Any thread. Blocks: disk. Codes: NOT_FOUND, MODEL_MISMATCH, BUSY (open elsewhere in this
  * process), CORRUPT, IO_ERROR. Since 0.1. */
 CAIRN_API cairn_code cairn_session_open(const cairn_model* model, const cairn_store* store,
                                         const char* name, size_t name_length,
                                         cairn_session** session, cairn_error** error);
+
+/* The same with options. Since 0.1. */
+CAIRN_API cairn_code cairn_session_open_with_options(const cairn_model* model,
+                                                     const cairn_store* store, const char* name,
+                                                     size_t name_length,
+                                                     const cairn_open_options* options,
+                                                     cairn_session** session, cairn_error** error);
 
 /* cairn_session_open, and cairn_session_create if there is none. `options` are those of the
  * creation and are ignored where the session exists. Thread, blocking and codes as these two.
@@ -477,6 +664,61 @@ CAIRN_API cairn_code cairn_session_resume_turn(cairn_session* session, cairn_tur
  * Since 0.1. */
 CAIRN_API cairn_code cairn_session_get_messages(const cairn_session* session,
                                                 cairn_message_list** list, cairn_error** error);
+
+/* The log of a session is a tree. A mark names a place in it; a rewind goes back to one, and what
+ * came after stays as a branch until it is collected; a fork is another session that begins the same
+ * and shares text and blocks. None of them depends on the length of the session. Places are events:
+ * numbers that stay valid, in forks too. BUSY while a turn runs. */
+
+/* Marks the present place and writes its event to *event. `name` may be empty. `keep_state` 1 keeps
+ * the exact state too, if it is stored: coming back then needs no replay.
+ * Any thread. Blocks: disk. Codes: BUSY, OUT_OF_DISK, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_session_mark(cairn_session* session, const char* name,
+                                        size_t name_length, int32_t keep_state, uint64_t* event,
+                                        cairn_error** error);
+
+typedef struct cairn_mark_list cairn_mark_list;
+
+typedef struct cairn_mark {
+  size_t struct_size;
+  uint64_t event;
+  const char* name; /* "" for the end of a rewound branch; borrowed from the list */
+  int64_t time_ms;  /* Unix time */
+  int64_t n_tokens; /* of the head there, as far as computed */
+  int32_t has_state; /* 1 = its exact state is stored */
+  int32_t rewound;   /* 1 = the end of a branch that a rewind left */
+} cairn_mark;
+#define CAIRN_MARK_INIT \
+  { sizeof(cairn_mark), 0, NULL, 0, 0, 0, 0 }
+
+/* Marks and ends of rewound branches, oldest first. The caller owns *list. Any thread. Blocks: reads
+ * the log. Codes: CORRUPT, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_session_get_marks(const cairn_session* session, cairn_mark_list** list,
+                                             cairn_error** error);
+
+/* The number of marks; 0 for NULL. Any thread. Does not block. Since 0.1. */
+CAIRN_API size_t cairn_mark_list_size(const cairn_mark_list* list);
+
+/* Fills *mark. Any thread. Does not block. Fails with INVALID_ARGUMENT if `index` is not below the
+ * size. Since 0.1. */
+CAIRN_API cairn_code cairn_mark_list_get(const cairn_mark_list* list, size_t index,
+                                         cairn_mark* mark, cairn_error** error);
+
+/* Since 0.1. */
+CAIRN_API void cairn_mark_list_destroy(cairn_mark_list** list);
+
+/* Goes back to a mark, or to any other event of the session.
+ * Any thread. Blocks: disk. Codes: NOT_FOUND, BUSY, OUT_OF_DISK, IO_ERROR. Since 0.1. */
+CAIRN_API cairn_code cairn_session_rewind(cairn_session* session, uint64_t event,
+                                          cairn_error** error);
+
+/* Makes the session `name`, which begins as this one is at `event` (0 = now). Either may be removed
+ * without harm to the other. The caller owns *fork.
+ * Any thread. Blocks: disk. Codes: NOT_FOUND, ALREADY_EXISTS, BUSY, OUT_OF_DISK, IO_ERROR.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_session_fork(const cairn_session* session, uint64_t event,
+                                        const char* name, size_t name_length, cairn_session** fork,
+                                        cairn_error** error);
 
 /* Fills *info; its strings are borrowed from the session. Any thread. Does not wait for the model,
  * but may for a write of the session to disk. Since 0.1. */
@@ -591,9 +833,11 @@ enum {
   CAIRN_MISS_NONE = 0,           /* everything known was reused */
   CAIRN_MISS_NEW_TOKENS = 1,     /* the rest of the prompt was never computed */
   CAIRN_MISS_PROMPT_CHANGED = 2, /* the prompt differs from the stored one before its end */
-  CAIRN_MISS_NOT_STORED = 3,     /* a prefix was computed once but is not in the store */
+  CAIRN_MISS_NOT_STORED = 3,     /* a prefix was computed once but never reached the store */
   CAIRN_MISS_CORRUPT = 4,        /* something stored failed its check and was dropped */
-  CAIRN_MISS_REPLAY_NEEDED = 5   /* tokens were restored, their window state was recomputed */
+  CAIRN_MISS_REPLAY_NEEDED = 5,  /* tokens were restored, their window state was recomputed */
+  CAIRN_MISS_EVICTED = 6,        /* a stored prefix was collected to keep the quota */
+  CAIRN_MISS_OTHER_MODEL = 7     /* the stored state is of the model that the session had before */
 };
 
 /* Where the state for the turn's prompt came from:
@@ -613,9 +857,10 @@ typedef struct cairn_reuse {
   int32_t tail_restored; /* 1 = the exact state of the head came from disk */
   int32_t cause;         /* CAIRN_MISS_...: why not more was reused */
   int32_t reserved;
+  int64_t bytes_read; /* of blocks and tails, from disk */
 } cairn_reuse;
 #define CAIRN_REUSE_INIT \
-  { sizeof(cairn_reuse), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }
+  { sizeof(cairn_reuse), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0 }
 
 typedef struct cairn_usage {
   size_t struct_size;

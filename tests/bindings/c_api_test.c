@@ -1,67 +1,6 @@
 /* The C API as a C program uses it: conventions first, then a whole session with tool calls.
  *   c_api_test CHECKPOINT EMPTY_FOLDER */
-#include <cairn/cairn.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int failures = 0;
-static const char* checkpoint = NULL;
-static const char* folder = NULL;
-
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
-      ++failures;                                                             \
-    }                                                                         \
-  } while (0)
-
-/* Checks a code; on another one prints the error that came with it. Destroys the error. */
-static void expect_code(int line, cairn_code expected, cairn_code code, cairn_error** error) {
-  if (code != expected) {
-    fprintf(stderr, "%s:%d: expected %s, got %s: %s\n", __FILE__, line, cairn_code_name(expected),
-            cairn_code_name(code), cairn_error_message(*error));
-    ++failures;
-  }
-  cairn_error_destroy(error);
-}
-#define EXPECT(expected, call)                     \
-  do {                                             \
-    cairn_error* error = NULL;                     \
-    const cairn_code code = (call);                \
-    expect_code(__LINE__, expected, code, &error); \
-  } while (0)
-#define EXPECT_OK(call) EXPECT(CAIRN_OK, call)
-
-static const char* path_in_folder(const char* name) {
-  static char path[4096];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  return path;
-}
-
-/* A runtime, a model and a store, opened for one test. */
-typedef struct fixture {
-  cairn_runtime* runtime;
-  cairn_model* model;
-  cairn_store* store;
-} fixture;
-
-static fixture open_fixture(const char* store_name) {
-  fixture f = {NULL, NULL, NULL};
-  EXPECT_OK(cairn_runtime_create(NULL, &f.runtime, &error));
-  EXPECT_OK(cairn_model_open(f.runtime, checkpoint, CAIRN_CSTRING, NULL, &f.model, &error));
-  EXPECT_OK(cairn_store_open(f.runtime, path_in_folder(store_name), CAIRN_CSTRING, NULL, &f.store,
-                             &error));
-  return f;
-}
-
-static void close_fixture(fixture* f) {
-  cairn_store_destroy(&f->store);
-  cairn_model_destroy(&f->model);
-  cairn_runtime_destroy(&f->runtime);
-}
+#include "c_checks.h"
 
 /* ---- Conventions ---------------------------------------------------------------------------- */
 
@@ -97,6 +36,8 @@ static void destroy_accepts_null_and_null_handles(void) {
   cairn_error_destroy(NULL);
   cairn_buffer_destroy(NULL);
   cairn_token_list_destroy(NULL);
+  cairn_mark_list_destroy(NULL);
+  cairn_store_reader_destroy(NULL);
 }
 
 static void accessors_of_null_are_empty(void) {
@@ -172,22 +113,30 @@ static void init_functions_equal_init_macros(void) {
   const cairn_session_options c = CAIRN_SESSION_OPTIONS_INIT;
   const cairn_model_options d = CAIRN_MODEL_OPTIONS_INIT;
   const cairn_store_options e = CAIRN_STORE_OPTIONS_INIT;
+  const cairn_open_options g = CAIRN_OPEN_OPTIONS_INIT;
+  const cairn_collect_options h = CAIRN_COLLECT_OPTIONS_INIT;
   cairn_runtime_options runtime;
   cairn_turn_options turn;
   cairn_session_options session;
   cairn_model_options model;
   cairn_store_options store;
+  cairn_open_options open;
+  cairn_collect_options collect;
   cairn_runtime_options_init(&runtime);
   cairn_turn_options_init(&turn);
   cairn_session_options_init(&session);
   cairn_model_options_init(&model);
   cairn_store_options_init(&store);
   cairn_store_options_init(NULL);
+  cairn_open_options_init(&open);
+  cairn_collect_options_init(&collect);
   CHECK(memcmp(&a, &runtime, sizeof a) == 0);
   CHECK(memcmp(&b, &turn, sizeof b) == 0);
   CHECK(memcmp(&c, &session, sizeof c) == 0);
   CHECK(memcmp(&d, &model, sizeof d) == 0);
   CHECK(memcmp(&e, &store, sizeof e) == 0);
+  CHECK(memcmp(&g, &open, sizeof g) == 0);
+  CHECK(memcmp(&h, &collect, sizeof h) == 0);
 }
 
 /* On LP64. Programs compiled against this header rely on it: fields are added at the end only. */
@@ -196,14 +145,16 @@ static void structs_keep_their_layout(void) {
   CHECK(offsetof(cairn_runtime_options, log_finalize) == 32);
   CHECK(offsetof(cairn_model_options, reserved) == 20);
   CHECK(offsetof(cairn_model_info, global_kv_bytes_per_token) == 72);
-  CHECK(offsetof(cairn_store_options, reserved) == 12);
-  CHECK(offsetof(cairn_store_stats, n_tails) == 32);
-  CHECK(offsetof(cairn_session_info, reserved) == 68);
-  CHECK(offsetof(cairn_session_options, reserved) == 20);
+  CHECK(offsetof(cairn_store_options, key_user) == 56);
+  CHECK(offsetof(cairn_store_stats, commits_without_state) == 192);
+  CHECK(offsetof(cairn_session_info, n_labels) == 80);
+  CHECK(offsetof(cairn_session_options, salt_bytes) == 32);
   CHECK(offsetof(cairn_turn_options, penalty_window) == 52);
   CHECK(offsetof(cairn_message, reserved) == 60);
   CHECK(offsetof(cairn_tool_call, reserved) == 44);
-  CHECK(offsetof(cairn_reuse, reserved) == 84);
+  CHECK(offsetof(cairn_reuse, bytes_read) == 88);
+  CHECK(offsetof(cairn_mark, rewound) == 36);
+  CHECK(offsetof(cairn_verify_report, n_problems) == 48);
   CHECK(offsetof(cairn_usage, decode_ms) == 80);
 }
 
@@ -373,20 +324,6 @@ static const char kTools[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"description\": \"Adds.\", "
     "\"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}}]";
 
-static cairn_turn_options short_answer(void) {
-  cairn_turn_options options = CAIRN_TURN_OPTIONS_INIT;
-  options.max_tokens = 24;
-  options.greedy = 1;
-  return options;
-}
-
-static cairn_session* open_session(const fixture* f, const char* name) {
-  cairn_session* session = NULL;
-  EXPECT_OK(cairn_session_open_or_create(f->model, f->store, name, CAIRN_CSTRING, NULL, &session,
-                                         &error));
-  return session;
-}
-
 static void session_names_are_checked(void) {
   fixture f = open_fixture("session_names");
   cairn_session* session = NULL;
@@ -443,82 +380,6 @@ static void messages_come_back_as_they_were_appended(void) {
   EXPECT(CAIRN_INVALID_ARGUMENT, cairn_message_list_get(list, 4, &m, &error));
   EXPECT(CAIRN_INVALID_ARGUMENT, cairn_message_list_get_tool_call(list, 2, 1, &call, &error));
   cairn_message_list_destroy(&list);
-}
-
-/* What read_answer saw of one turn. */
-typedef struct answer {
-  char text[4096];
-  size_t n_bytes;
-  int64_t n_replayed; /* events */
-  int32_t end_reason;
-  cairn_usage usage;
-  cairn_reuse reuse; /* detail is not kept */
-} answer;
-
-static void read_event(const cairn_event* event, uint64_t sequence, answer* out) {
-  size_t n_bytes = 0;
-  const int32_t kind = cairn_event_kind(event);
-  const char* bytes = cairn_event_bytes(event, &n_bytes);
-  CHECK(cairn_event_sequence(event) == sequence);
-  CHECK((sequence == 0) == (kind == CAIRN_EVENT_TURN_STARTED));
-  out->n_replayed += cairn_event_replayed(event);
-  if (kind == CAIRN_EVENT_BLOCK_BYTES && out->n_bytes + n_bytes < sizeof out->text) {
-    CHECK(n_bytes > 0 && cairn_event_block(event) >= 0);
-    memcpy(out->text + out->n_bytes, bytes, n_bytes);
-    out->n_bytes += n_bytes;
-  }
-  if (kind == CAIRN_EVENT_PREFILL_PROGRESS) {
-    int64_t done = -1, total = -1;
-    cairn_event_get_progress(event, &done, &total);
-    CHECK(0 <= done && done <= total);
-  }
-  if (kind == CAIRN_EVENT_USAGE) EXPECT_OK(cairn_event_get_usage(event, &out->usage, &error));
-  if (kind == CAIRN_EVENT_TURN_STARTED) {
-    EXPECT_OK(cairn_event_get_reuse(event, &out->reuse, &error));
-    CHECK(out->reuse.detail != NULL);
-  }
-  if (kind == CAIRN_EVENT_TURN_END) out->end_reason = cairn_event_end_reason(event);
-}
-
-/* Reads a turn to its end and destroys it; cancels it after `cancel_after` bytes unless that is 0.
- */
-static answer read_answer(cairn_turn* turn, size_t cancel_after) {
-  answer out;
-  cairn_event* event = NULL;
-  cairn_event* last = NULL;
-  uint64_t sequence = 0;
-  cairn_code code = CAIRN_OK;
-  cairn_error* error = NULL;
-  struct pollfd wake = {cairn_turn_wake_fd(turn), POLLIN, 0};
-  memset(&out, 0, sizeof out);
-  out.usage.struct_size = sizeof out.usage;
-  out.reuse.struct_size = sizeof out.reuse;
-  for (;;) {
-    code = cairn_turn_next(turn, 0, &event, &error);
-    if (code == CAIRN_TIMEOUT) {
-      CHECK(error == NULL && event == NULL);
-      CHECK(poll(&wake, 1, 60000) == 1);
-      continue;
-    }
-    if (code != CAIRN_OK) break;
-    read_event(event, sequence++, &out);
-    if (cancel_after != 0 && out.n_bytes >= cancel_after) cairn_turn_cancel(turn);
-    cairn_event_destroy(&last);
-    last = event;
-  }
-  CHECK(code == CAIRN_NOT_FOUND && error == NULL);
-  cairn_turn_destroy(&turn);
-  CHECK(cairn_event_kind(last) == CAIRN_EVENT_TURN_END); /* the event outlives the turn */
-  CHECK(cairn_event_error(last) == NULL);
-  cairn_event_destroy(&last);
-  return out;
-}
-
-static answer ask(cairn_session* session) {
-  cairn_turn* turn = NULL;
-  const cairn_turn_options options = short_answer();
-  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
-  return read_answer(turn, 0);
 }
 
 static void check_account(const answer* a) {
