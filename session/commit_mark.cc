@@ -23,8 +23,8 @@ constexpr std::string_view kMagic = "cairnmrk";
 constexpr std::uint32_t kMarkVersion = 1;
 constexpr off_t kSlotBytes = 4096;
 constexpr int kSlots = 2;
-// Magic, version, zero, counter, boot, three points of 24 bytes, checksum.
-constexpr std::size_t kContentBytes = 8 + 4 + 4 + 8 + 16 + 3 * 24;
+// Magic, version, zero, counter, boot, three points of 24 bytes, the MANIFEST's; then the checksum.
+constexpr std::size_t kContentBytes = 8 + 4 + 4 + 8 + 16 + 4 * 24;
 constexpr std::size_t kSealedBytes = kContentBytes + 8;
 
 Status failed(const std::string& what, const std::string& path, int error) {
@@ -64,6 +64,9 @@ std::string encode_slot(const MarkContent& content, std::uint64_t counter) {
   append(content.pending, out);
   append(content.acknowledged, out);
   append(content.synced, out);
+  append_little_endian64(content.manifest.number, out);
+  append_little_endian64(content.manifest.n_bytes, out);
+  append_little_endian64(content.manifest.hash, out);
   append_little_endian64(XXH3_64bits(out.data(), out.size()), out);
   return out;
 }
@@ -86,6 +89,8 @@ std::optional<Slot> decode_slot(std::string_view bytes) {
   slot.content.pending = take_point(bytes);
   slot.content.acknowledged = take_point(bytes);
   slot.content.synced = take_point(bytes);
+  slot.content.manifest = {little_endian64(bytes), little_endian64(bytes.substr(8)),
+                           little_endian64(bytes.substr(16))};
   return slot;
 }
 
@@ -101,22 +106,6 @@ StateDigest& StateDigest::operator-=(const StateDigest& other) {
   low -= other.low;
   high -= other.high;
   return *this;
-}
-
-std::array<std::uint8_t, 16> boot_id() {
-  std::array<std::uint8_t, 16> id{};
-  const FileDescriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  std::array<char, 64> text{};
-  if (!file.ok() || ::read(file.get(), text.data(), text.size() - 1) <= 0) return id;
-  std::size_t n_digits = 0;
-  for (const char c : text) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) continue;
-    if (n_digits == 2 * id.size()) return {};
-    std::uint8_t& byte = id[n_digits++ / 2];
-    byte = static_cast<std::uint8_t>(byte << 4 | digit);
-  }
-  return n_digits == 2 * id.size() ? id : std::array<std::uint8_t, 16>{};
 }
 
 Result<CommitMark> CommitMark::open(const std::string& path) {

@@ -4,13 +4,14 @@
 #ifndef CAIRN_SESSION_COMMIT_MARK_H_
 #define CAIRN_SESSION_COMMIT_MARK_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "cairn/status.h"
+#include "session/boot_id.h"
 #include "session/file_descriptor.h"
+#include "session/manifest_watch.h"
 
 namespace cairn::session {
 
@@ -32,16 +33,14 @@ struct CommitPoint {
 };
 
 struct MarkContent {
-  CommitPoint pending;                  // may be in the database
-  CommitPoint acknowledged;             // is in the database
-  CommitPoint synced;                   // is there after a power cut too
-  std::array<std::uint8_t, 16> boot{};  // of the machine's start the writer ran in; 0 = unknown
+  CommitPoint pending;       // may be in the database
+  CommitPoint acknowledged;  // is in the database
+  CommitPoint synced;        // is there after a power cut too
+  ManifestPoint manifest;    // with the synced state
+  BootId boot{};             // of the machine's start the writer ran in; 0 = unknown
 
   bool operator==(const MarkContent&) const = default;
 };
-
-// Of this start of the machine; zeros where the system does not tell.
-std::array<std::uint8_t, 16> boot_id();
 
 // Owns the file. Confined to one thread at a time.
 class CommitMark {

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "session/commit_mark.h"
 #include "session/records.h"
 #include "session/sealed_value.h"
 #include "session/storage_key.h"
@@ -127,8 +126,15 @@ StoreRecovery compare(const CommitPoint& found, const MarkContent& mark) {
   return {};
 }
 
-StoreRecovery compare(const CommitPoint& found, const CommitMark& mark) {
-  if (mark.found()) return compare(found, *mark.found());
+StoreRecovery compare(const CommitPoint& found, const OpenedMark& opened) {
+  const CommitMark& mark = opened.mark;
+  if (mark.found()) {
+    StoreRecovery recovery = compare(found, *mark.found());
+    if (opened.manifest_whole || recovery.rolled_back) return recovery;
+    return rolled_back(0,
+                       "the database's MANIFEST is damaged or an older one: tables, and with"
+                       " them commits, are missing");
+  }
   // Stores of format 1 have neither, nor do new ones.
   if (found.number == 0) return {};
   return {.detail = std::string("the file MARK is ") + (mark.was_empty() ? "missing" : "damaged") +
@@ -155,10 +161,11 @@ WriteBatch part_of(const WriteBatch& batch, bool bulk) {
 
 class Marking final : public Storage {
  public:
-  Marking(std::unique_ptr<Storage> inner, CommitMark mark, const MarkContent& content,
+  Marking(std::unique_ptr<Storage> inner, OpenedMark mark, const MarkContent& content,
           SessionsDigest digest)
       : inner_(std::move(inner)),
-        mark_(std::move(mark)),
+        mark_(std::move(mark.mark)),
+        manifest_(std::move(mark.manifest)),
         content_(content),
         digest_(std::move(digest)) {}
 
@@ -255,7 +262,10 @@ class Marking final : public Storage {
     CAIRN_RETURN_IF_ERROR(inner_->write(batch, durability));
     content_.acknowledged = point;
     const bool synced = durability == Durability::kSynced;
-    if (synced) content_.synced = point;
+    if (synced) {
+      content_.synced = point;
+      content_.manifest = manifest_.look();
+    }
     return write_mark(synced);
   }
 
@@ -269,6 +279,7 @@ class Marking final : public Storage {
 
   // Of the thread that writes.
   CommitMark mark_;
+  ManifestWatch manifest_;
   MarkContent content_;
   SessionsDigest digest_;
   Status failure_;
@@ -281,8 +292,14 @@ class Marking final : public Storage {
 
 }  // namespace
 
-Result<MarkedStorage> mark_storage(std::unique_ptr<Storage> inner, const std::string& mark_path) {
+Result<OpenedMark> open_mark(const std::string& mark_path, const std::string& database_path) {
   CAIRN_ASSIGN_OR_RETURN(CommitMark mark, CommitMark::open(mark_path));
+  ManifestWatch manifest(database_path);
+  const bool whole = !mark.found() || manifest.still_has(mark.found()->manifest);
+  return OpenedMark{std::move(mark), std::move(manifest), whole};
+}
+
+Result<MarkedStorage> mark_storage(std::unique_ptr<Storage> inner, OpenedMark mark) {
   CAIRN_ASSIGN_OR_RETURN(const std::uint64_t number, stored_number(*inner));
   CAIRN_ASSIGN_OR_RETURN(SessionsDigest digest, SessionsDigest::of(*inner));
   const CommitPoint found = {number, digest.sum()};

@@ -10,6 +10,7 @@
 #include "cairn/version.h"
 #include "session/bounded_storage.h"
 #include "session/encrypted_storage.h"
+#include "session/format_migration.h"
 #include "session/rocksdb_storage.h"
 #include "session/sealed_value.h"
 #include "session/storage_key.h"
@@ -88,6 +89,8 @@ Result<StoreHeader> agree_on_header(StoreDirectory& directory, Storage& database
 }
 
 Result<MarkedStorage> open_database(const StoreDirectory& directory) {
+  CAIRN_ASSIGN_OR_RETURN(OpenedMark mark,
+                         open_mark(directory.mark_path(), directory.database_path()));
   // FORMAT is written last: where it is, there must be a database.
   const bool is_new = directory.format_file() == FormatFile::kMissing;
   Result<std::unique_ptr<Storage>> storage =
@@ -97,7 +100,7 @@ Result<MarkedStorage> open_database(const StoreDirectory& directory) {
                    "restore the directory from a copy, or name another one");
   }
   if (!storage.ok()) return storage.status();
-  return mark_storage(std::move(*storage), directory.mark_path());
+  return mark_storage(std::move(*storage), std::move(mark));
 }
 
 }  // namespace
@@ -116,8 +119,9 @@ SessionStore::SessionStore(StoreDirectory directory, StoreHeader header, std::st
 Result<std::unique_ptr<SessionStore>> SessionStore::open(const std::string& path,
                                                          const StoreOptions& options) {
   CAIRN_RETURN_IF_ERROR(check_quota(path, options));
-  CAIRN_ASSIGN_OR_RETURN(StoreDirectory directory,
-                         StoreDirectory::open(path, options.create_if_missing));
+  CAIRN_ASSIGN_OR_RETURN(
+      StoreDirectory directory,
+      StoreDirectory::open(path, options.create_if_missing, options.allow_network_file_system));
   // A wrong secret shows before anything is touched.
   StoreLock lock(options.secret);
   if (directory.format_file() == FormatFile::kValid) {
@@ -154,6 +158,7 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory direc
   CAIRN_RETURN_IF_ERROR(store->space_.measure());
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->blocks_.load_namespaces()));
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->tails_.load()));
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, store->migrate()));
   CAIRN_RETURN_IF_ERROR(store->counters_.load(*store->storage_));
   store->note_recovery(std::move(database.recovery));
   return store;
@@ -173,6 +178,24 @@ Result<Space::Gauge> SessionStore::measure_space() const {
     gauge.rewritable = std::max(gauge.rewritable, storage_->table_bytes(family));
   }
   return gauge;
+}
+
+// Older versions are kept out before anything changes; a migration that was interrupted begins
+// again.
+Status SessionStore::migrate() {
+  if (header_.format_version == kFormatVersion) return {};
+  header_.reader_version = kReaderVersion;
+  CAIRN_RETURN_IF_ERROR(write_header());
+  CAIRN_RETURN_IF_ERROR(migrate_from_format_1(*storage_, tails_));
+  header_.format_version = kFormatVersion;
+  return write_header();
+}
+
+Status SessionStore::write_header() {
+  WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(put_record(Family::kMeta, std::string(kHeaderKey), encode(header_), batch));
+  CAIRN_RETURN_IF_ERROR(storage_->write(batch, Durability::kSynced));
+  return directory_.write_format(header_);
 }
 
 // Where the record cannot be written the mark stays as it was: the next open finds the same.

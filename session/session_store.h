@@ -236,6 +236,8 @@ class SessionStore {
                                                        const StoreOptions& options,
                                                        StoreLock& lock);
   Result<Space::Gauge> measure_space() const;
+  Status migrate();
+  Status write_header();
   void note_recovery(StoreRecovery recovery);
 
   // Writes the record of a session that is made, its name and what is in `batch`.

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 
 #include <array>
 #include <cerrno>
@@ -17,6 +18,7 @@
 #include <system_error>
 
 #include "engine/sha256.h"
+#include "session/boot_id.h"
 
 namespace cairn::session {
 namespace {
@@ -96,7 +98,7 @@ std::optional<std::uint64_t> start_time_of(pid_t pid) {
 std::string owner_text() {
   const pid_t pid = getpid();
   return "pid " + std::to_string(pid) + "\nstart " +
-         std::to_string(start_time_of(pid).value_or(0)) + "\n";
+         std::to_string(start_time_of(pid).value_or(0)) + "\nboot " + engine::hex(boot_id()) + "\n";
 }
 
 std::string owner_of(int lock_fd, const std::string& path) {
@@ -105,6 +107,7 @@ std::string owner_of(int lock_fd, const std::string& path) {
   const auto pid = number_of<pid_t>(line_of(*text, "pid"));
   const auto start = number_of<std::uint64_t>(line_of(*text, "start"));
   if (!pid || !start || start_time_of(*pid) != start) return "an unknown process";
+  if (line_of(*text, "boot") != engine::hex(boot_id())) return "an unknown process";
   if (*pid == getpid()) return "this process (pid " + std::to_string(*pid) + ")";
   return "pid " + std::to_string(*pid);
 }
@@ -169,6 +172,21 @@ Result<Contents> contents_of(const std::string& path) {
     found = Contents::kOther;
   }
   return found;
+}
+
+// Of `path`, or of the directory that it would be made in.
+Status check_file_system(const std::string& path) {
+  struct statfs info = {};
+  std::error_code error;
+  for (fs::path at = fs::absolute(path, error); !at.empty(); at = at.parent_path()) {
+    if (statfs(at.c_str(), &info) == 0) break;
+    if (errno != ENOENT || at == at.parent_path()) return {};  // said by what comes next
+  }
+  const char* const name = network_file_system(static_cast<std::uint32_t>(info.f_type));
+  if (name == nullptr) return {};
+  return {StatusCode::kUnsupported,
+          "store " + path + ": on " + name + ", whose locks and syncs a store cannot rely on",
+          "name a directory on a local disk, or allow network file systems in the options"};
 }
 
 // Makes sure that `path` is a directory of ours that holds a store or may get one.
@@ -312,8 +330,27 @@ Status check_readable(const StoreHeader& header, const std::string& path) {
           "open it with the newer version of Cairn"};
 }
 
-Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool create_if_missing) {
+const char* network_file_system(std::uint32_t type) {
+  struct Known {
+    std::uint32_t type;
+    const char* name;
+  };
+  static constexpr Known kKnown[] = {
+      {0x6969, "NFS"},        {0x517B, "SMB"},        {0xFF534D42, "CIFS"},  {0xFE534D42, "SMB2"},
+      {0x5346414F, "AFS"},    {0x6B414653, "AFS"},    {0x73757245, "Coda"},  {0x00C36400, "Ceph"},
+      {0x0BD00BD0, "Lustre"}, {0x47504653, "GPFS"},   {0x01021997, "9P"},    {0x564C, "NCP"},
+      {0x20030528, "PVFS"},   {0x19830326, "BeeGFS"}, {0x7461636F, "OCFS2"}, {0x01161970, "GFS2"},
+  };
+  for (const Known& known : kKnown) {
+    if (known.type == type) return known.name;
+  }
+  return nullptr;
+}
+
+Result<StoreDirectory> StoreDirectory::open(const std::string& path, bool create_if_missing,
+                                            bool allow_network_file_system) {
   if (path.empty()) return invalid_argument("store: an empty path");
+  if (!allow_network_file_system) CAIRN_RETURN_IF_ERROR(check_file_system(path));
   CAIRN_RETURN_IF_ERROR(prepare(path, create_if_missing));
   CAIRN_ASSIGN_OR_RETURN(FileDescriptor lock, take_lock(path));
   StoreDirectory directory(path, std::move(lock));

@@ -34,10 +34,12 @@ class StoreDirectory {
   // FORMAT. Fails with
   //   kNotFound         no store there and none to be created
   //   kBusy             another owner holds it: the message has its pid
-  //   kUnsupported      made by a version whose stores this one cannot read
+  //   kUnsupported      made by a version whose stores this one cannot read, or on a network file
+  //                     system that is not allowed
   //   kInvalidArgument  not a directory, or one with other things in it, or of another user
   //   kOutOfDisk, kIoError
-  static Result<StoreDirectory> open(const std::string& path, bool create_if_missing);
+  static Result<StoreDirectory> open(const std::string& path, bool create_if_missing,
+                                     bool allow_network_file_system = false);
 
   const std::string& path() const { return path_; }
   std::string database_path() const { return path_ + "/db"; }
@@ -60,6 +62,9 @@ class StoreDirectory {
   FormatFile format_file_ = FormatFile::kMissing;
   StoreHeader format_;
 };
+
+// The name of the network file system whose f_type (statfs) this is; null for others.
+const char* network_file_system(std::uint32_t type);
 
 // kUnsupported unless this build can read a store with this header.
 Status check_readable(const StoreHeader& header, const std::string& path);

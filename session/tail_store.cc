@@ -46,7 +46,7 @@ Status TailStore::load() {
     const Result<TailRecord> record = decode_tail_entry(key, value);
     if (!record.ok()) return true;
     slots_[{record->session, record->slot}] = {record->number, record->payload_bytes};
-    ++uses_[record->number];
+    if (record->number != 0) ++uses_[record->number];
     next_ = std::max(next_, record->number + 1);
     return true;
   };

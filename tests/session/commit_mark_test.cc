@@ -66,6 +66,12 @@ std::unique_ptr<Storage> opened(const std::string& path) {
   return std::move(*storage);
 }
 
+Result<MarkedStorage> open_marked(const std::string& database, const std::string& mark_path) {
+  auto mark = open_mark(mark_path, database);
+  if (!mark.ok()) return mark.status();
+  return mark_storage(opened(database), std::move(*mark));
+}
+
 constexpr int kCommits = 12;
 
 Commit commit_of(const SessionRecord& record, int i) {
@@ -187,6 +193,14 @@ TEST(CommitMark, a_bit_flipped_in_the_manifest_never_makes_the_store_silently_ol
   });
 }
 
+TEST(CommitMark, a_manifest_that_was_cut_never_makes_the_store_silently_older) {
+  const TemporaryFolder folder;
+  make_killed_store(folder / "store", {3, 6, 9});
+  damage_many(folder / "store", kTrials, 4, [](const fs::path& store, std::mt19937& random) {
+    cut(database_file(store, "MANIFEST", ""), random);
+  });
+}
+
 TEST(CommitMark, a_damaged_mark_costs_nothing_but_the_knowledge) {
   const TemporaryFolder folder;
   make_killed_store(folder / "store");
@@ -238,16 +252,14 @@ TEST(CommitMark, an_older_copy_of_the_database_is_reported_once_and_kept_as_an_i
 // A database whose batches can be lost, and with them what they put.
 TEST(CommitMark, equal_numbers_with_other_sessions_are_a_rollback) {
   const TemporaryFolder folder;
-  const auto write = [&](const std::string& value, bool marked) {
-    auto inner = open_rocksdb_storage(folder / "db");
-    ASSERT_TRUE(inner.ok());
+  const auto write = [&](const std::string& value, bool with_mark) {
     WriteBatch batch;
     batch.put(Family::kSessions, "session", value);
-    if (!marked) {
-      ASSERT_TRUE((*inner)->write(batch, Durability::kSynced).ok());
+    if (!with_mark) {
+      ASSERT_TRUE(opened(folder / "db")->write(batch, Durability::kSynced).ok());
       return;
     }
-    auto storage = mark_storage(std::move(*inner), folder / "MARK");
+    auto storage = open_marked(folder / "db", folder / "MARK");
     ASSERT_TRUE(storage.ok());
     EXPECT_EQ(storage->recovery.detail, "");
     ASSERT_TRUE(storage->storage->write(batch, Durability::kSynced).ok());
@@ -255,7 +267,7 @@ TEST(CommitMark, equal_numbers_with_other_sessions_are_a_rollback) {
   write("one", true);
   write("two", true);
   write("one", false);  // what losing a table would leave
-  auto storage = mark_storage(opened(folder / "db"), folder / "MARK");
+  auto storage = open_marked(folder / "db", folder / "MARK");
   ASSERT_TRUE(storage.ok());
   EXPECT_TRUE(storage->recovery.rolled_back);
 }
@@ -264,7 +276,7 @@ TEST(CommitMark, concurrent_batches_are_all_there_and_numbered_without_gaps) {
   const TemporaryFolder folder;
   constexpr int kThreads = 6, kBatches = 40;
   {
-    auto marked = mark_storage(opened(folder / "db"), folder / "MARK");
+    auto marked = open_marked(folder / "db", folder / "MARK");
     ASSERT_TRUE(marked.ok());
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
@@ -286,7 +298,7 @@ TEST(CommitMark, concurrent_batches_are_all_there_and_numbered_without_gaps) {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  auto marked = mark_storage(opened(folder / "db"), folder / "MARK");
+  auto marked = open_marked(folder / "db", folder / "MARK");
   ASSERT_TRUE(marked.ok());
   EXPECT_EQ(marked->recovery.detail, "");
   for (int t = 0; t < kThreads; ++t) {
@@ -306,7 +318,8 @@ TEST(CommitMark, a_refused_batch_has_no_number_and_the_next_goes_on) {
   auto probed = std::make_unique<test::ProbedStorage>(opened(folder / "db"));
   test::ProbedStorage& probe = *probed;
   {
-    auto marked = mark_storage(std::move(probed), folder / "MARK");
+    auto marked =
+        mark_storage(std::move(probed), std::move(*open_mark(folder / "MARK", folder / "db")));
     ASSERT_TRUE(marked.ok());
     WriteBatch batch;
     batch.put(Family::kSessions, "a", "1");
@@ -317,7 +330,7 @@ TEST(CommitMark, a_refused_batch_has_no_number_and_the_next_goes_on) {
     other.put(Family::kSessions, "b", "2");
     EXPECT_TRUE(marked->storage->write(other, Durability::kSynced).ok());
   }
-  auto marked = mark_storage(opened(folder / "db"), folder / "MARK");
+  auto marked = open_marked(folder / "db", folder / "MARK");
   ASSERT_TRUE(marked.ok());
   EXPECT_EQ(marked->recovery.detail, "");
 }
