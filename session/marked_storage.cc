@@ -306,8 +306,11 @@ Result<MarkedStorage> mark_storage(std::unique_ptr<Storage> inner, OpenedMark ma
   StoreRecovery recovery = compare(found, mark);
   // Opening a database moves its log into tables, so what is there is durable. The file is written
   // with the first batch: who only looks at a store changes nothing.
-  const MarkContent content = {
-      .pending = found, .acknowledged = found, .synced = found, .boot = boot_id()};
+  const MarkContent content = {.pending = found,
+                               .acknowledged = found,
+                               .synced = found,
+                               .manifest = mark.manifest.look(),
+                               .boot = boot_id()};
   return MarkedStorage{
       std::make_unique<Marking>(std::move(inner), std::move(mark), content, std::move(digest)),
       std::move(recovery)};

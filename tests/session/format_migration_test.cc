@@ -81,7 +81,7 @@ TEST_F(OldStore, a_migration_that_was_interrupted_begins_again) {
     ASSERT_TRUE(inner.ok());
     auto probed = std::make_unique<test::ProbedStorage>(std::move(*inner));
     probed->failure = {StatusCode::kIoError, "pulled"};
-    probed->fail_writes_after = 1;
+    probed->fail_writes_after = n_writes;
     const auto store = SessionStore::open_on(std::move(*directory), std::move(probed));
     if (!store.ok()) continue;
     n_tails = (*store)->stats()->n_tails;
@@ -89,8 +89,12 @@ TEST_F(OldStore, a_migration_that_was_interrupted_begins_again) {
   }
   EXPECT_GT(n_tails, 0);
   const auto store = test::open_store(path);
-  for (const SessionRecord& record : *store->list()) {
-    for (const TailRecord& tail : store->find_tails(record.id)->tails) {
+  const auto sessions = store->list();
+  ASSERT_TRUE(sessions.ok());
+  for (const SessionRecord& record : *sessions) {
+    const auto found = store->find_tails(record.id);
+    ASSERT_TRUE(found.ok());
+    for (const TailRecord& tail : found->tails) {
       EXPECT_TRUE(store->get_tail(record.id, tail.slot).ok());
     }
   }
