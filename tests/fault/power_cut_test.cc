@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/fault/isolated.h"
+#include "tests/fault/life.h"
 #include "tests/fault/script.h"
 #include "tests/support/temporary_folder.h"
 
@@ -19,69 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Notes in the record: what was begun, what was acknowledged.
-std::int64_t begun(int k) { return 2 * k; }
-std::int64_t acknowledged(int k) { return 2 * k + 1; }
-
 // Lives the script in `directory` and saves the record.
-std::string live(const Script& script, const std::string& directory, const std::string& record) {
+std::string record_life(const Script& script, const std::string& directory,
+                        const std::string& record) {
+  Progress progress;
   tap_watch(directory);
   tap_record(true);
-  auto store = session::SessionStore::open(directory);
-  for (int k = 1; k <= script.n_steps() && store.ok(); ++k) {
-    tap_note(begun(k));
-    if (script.step(k).kind == Step::Kind::kReopen) {
-      store->reset();
-      store = session::SessionStore::open(directory);
-      if (!store.ok()) break;
-    } else if (const Status status = script.run(**store, k); !status.ok()) {
-      return "step " + std::to_string(k) + ": " + status.to_string();
-    }
-    tap_note(acknowledged(k));
-  }
-  if (!store.ok()) return store.status().to_string();
-  store->reset();
+  const Status status = live(script, directory, 0, script.n_steps(), progress);
   save_record(tap_take_record(), record);
-  return {};
-}
-
-// What a cut may leave: a state from `first` on, `last` at most.
-struct Bounds {
-  int first = 0, last = 0;
-
-  void note(const Script& script, std::int64_t value) {
-    const int k = static_cast<int>(value / 2);
-    if (value % 2 == 0) {
-      last = k;
-    } else if (script.step(k).durability == session::Durability::kSynced) {
-      first = k;
-    }
-  }
-};
-
-// Opens what the cut left. Now and then goes on with the script from there.
-std::string check(const Script& script, const std::string& directory, Bounds bounds, bool go_on) {
-  std::string why;
-  auto store = session::SessionStore::open(directory);
-  if (!store.ok()) return "open: " + store.status().to_string();
-  const std::optional<int> found = script.find(**store, bounds.first, bounds.last, why);
-  if (!found) return why;
-  if (!go_on) return {};
-  int k = *found;
-  while (k < script.n_steps() && k < *found + 5) {
-    ++k;
-    if (script.step(k).kind == Step::Kind::kReopen) {
-      store->reset();
-      store = session::SessionStore::open(directory);
-      if (!store.ok()) return "open again: " + store.status().to_string();
-    } else if (const Status status = script.run(**store, k); !status.ok()) {
-      return "step " + std::to_string(k) + " after the cut: " + status.to_string();
-    }
-  }
-  store->reset();
-  store = session::SessionStore::open(directory);
-  if (!store.ok()) return "open at last: " + store.status().to_string();
-  return script.find(**store, k, k, why) ? std::string() : "after going on: " + why;
+  return status.ok() ? std::string() : status.to_string();
 }
 
 // RocksDB refuses a manifest whose unsynced end has holes. It says so, and the file systems that
@@ -99,7 +46,7 @@ struct PowerCutTest : testing::Test {
 
   std::vector<TapEntry> record(const Script& script) {
     const Ending ending =
-        run_isolated([&] { return live(script, folder / "store", folder / "record"); });
+        run_isolated([&] { return record_life(script, folder / "store", folder / "record"); });
     EXPECT_EQ(ending.problem(), "");
     return load_record(folder / "record");
   }
@@ -109,8 +56,8 @@ struct PowerCutTest : testing::Test {
     const std::string target = folder / "cut";
     fs::remove_all(target);
     disk.build(target, style, random);
-    const bool go_on = n_cuts++ % 8 == 0;
-    const Ending ending = run_isolated([&] { return check(script, target, bounds, go_on); });
+    const int n_more = n_cuts++ % 8 == 0 ? 5 : 0;
+    const Ending ending = run_isolated([&] { return check(script, target, bounds, n_more); });
     if (ending.problem().empty()) return;
     if (is_reordered(style) && is_refusal(ending)) {
       ++n_refused;
@@ -137,7 +84,7 @@ TEST_F(PowerCutTest, at_any_call_loses_nothing_that_was_synced) {
   for (std::size_t i = 0; i < entries.size() && n_failures < 10; ++i) {
     const TapEntry& entry = entries[i];
     if (entry.call == Call::kNote) {
-      bounds.note(script, entry.number);
+      read_note(script, entry.number, bounds);
       continue;
     }
     disk.add(entry);
@@ -160,15 +107,15 @@ TEST_F(PowerCutTest, a_disk_that_ignores_syncs_is_noticed) {
   Bounds bounds;
   for (const TapEntry& entry : record(script)) {
     if (entry.call == Call::kNote) {
-      bounds.note(script, entry.number);
-      if (entry.number == acknowledged(script.n_steps())) break;  // closing moves all to tables
+      read_note(script, entry.number, bounds);
+      if (entry.number == acknowledged_note(script.n_steps()))
+        break;  // closing moves all to tables
     } else if (entry.call != Call::kSync || entry.path.find(".log") == std::string::npos) {
       disk.add(entry);
     }
   }
   disk.build(folder / "cut", CutStyle::kNamesOnly, random);
-  EXPECT_NE(run_isolated([&] { return check(script, folder / "cut", bounds, false); }).problem(),
-            "");
+  EXPECT_NE(run_isolated([&] { return check(script, folder / "cut", bounds); }).problem(), "");
 }
 
 }  // namespace
