@@ -19,6 +19,8 @@
 #include <system_error>
 #include <utility>
 
+#include "session/rocksdb_files.h"
+
 namespace cairn::session {
 namespace {
 
@@ -113,6 +115,7 @@ rocksdb::Status BulkIngestion::hand_over(const std::vector<Table>& tables) {
     arguments.push_back(std::move(argument));
   }
   const std::lock_guard lock(mutex_);
+  const IngestionScope scope(db_.GetName());
   return db_.IngestExternalFiles(arguments);
 }
 

@@ -11,8 +11,6 @@
 
 #include <fcntl.h>
 #include <rocksdb/cache.h>
-#include <rocksdb/env.h>
-#include <rocksdb/file_system.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 #include <sys/stat.h>
@@ -28,6 +26,7 @@
 #include <utility>
 
 #include "session/file_descriptor.h"
+#include "session/rocksdb_files.h"
 
 namespace cairn::session {
 namespace {
@@ -86,50 +85,6 @@ class MessageLog : public rocksdb::Logger {
   std::int64_t n_bytes_ = 0;
 };
 
-// Makes every file that RocksDB creates private: rows can be turned back into the prompt. (7.8
-// ignores Env::SetAllowNonOwnerAccess.)
-class PrivateFiles final : public rocksdb::FileSystemWrapper {
- public:
-  using FileSystemWrapper::FileSystemWrapper;
-  const char* Name() const override { return "PrivateFiles"; }
-
-  rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
-                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
-                                    rocksdb::IODebugContext* debug) override {
-    return made_private(path, target()->NewWritableFile(path, options, file, debug));
-  }
-  rocksdb::IOStatus ReopenWritableFile(const std::string& path, const rocksdb::FileOptions& options,
-                                       std::unique_ptr<rocksdb::FSWritableFile>* file,
-                                       rocksdb::IODebugContext* debug) override {
-    return made_private(path, target()->ReopenWritableFile(path, options, file, debug));
-  }
-  rocksdb::IOStatus NewRandomRWFile(const std::string& path, const rocksdb::FileOptions& options,
-                                    std::unique_ptr<rocksdb::FSRandomRWFile>* file,
-                                    rocksdb::IODebugContext* debug) override {
-    return made_private(path, target()->NewRandomRWFile(path, options, file, debug));
-  }
-  rocksdb::IOStatus LockFile(const std::string& path, const rocksdb::IOOptions& options,
-                             rocksdb::FileLock** lock, rocksdb::IODebugContext* debug) override {
-    return made_private(path, target()->LockFile(path, options, lock, debug));
-  }
-
- private:
-  static rocksdb::IOStatus made_private(const std::string& path, rocksdb::IOStatus status) {
-    if (status.ok() && chmod(path.c_str(), 0600) != 0) {
-      return rocksdb::IOStatus::IOError("cannot be made private", path);
-    }
-    return status;
-  }
-};
-
-// Lives as long as the process: RocksDB's threads may look at it after a database was closed.
-rocksdb::Env* private_env() {
-  static rocksdb::Env* const env =
-      rocksdb::NewCompositeEnv(std::make_shared<PrivateFiles>(rocksdb::FileSystem::Default()))
-          .release();
-  return env;
-}
-
 rocksdb::ColumnFamilyOptions family_options(bool payloads,
                                             const std::shared_ptr<rocksdb::Cache>& cache) {
   rocksdb::BlockBasedTableOptions table;
@@ -157,7 +112,7 @@ rocksdb::ColumnFamilyOptions family_options(bool payloads,
 
 rocksdb::DBOptions database_options(const std::string& directory) {
   rocksdb::DBOptions db;
-  db.env = private_env();
+  db.env = database_env();
   db.create_missing_column_families = true;
   db.paranoid_checks = true;
   db.verify_sst_unique_id_in_manifest = true;

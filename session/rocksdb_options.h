@@ -20,7 +20,7 @@ inline bool holds_payloads(Family family) {
   return family == Family::kBlocks || family == Family::kTails;
 }
 
-// Files of the database are readable by their owner only. Listeners are the caller's to add.
+// Listeners are the caller's to add.
 rocksdb::DBOptions database_options(const std::string& directory);
 
 // Our families in the order of Family, then those that a later version may have added: RocksDB

@@ -63,14 +63,17 @@ struct Database {
 };
 
 Status open_error(const rocksdb::Status& status, const std::string& directory) {
-  const std::string text = status.ToString();
-  if (status.IsIOError() && text.find("lock") != std::string::npos) {
-    return {StatusCode::kBusy, "store: open " + directory + ": " + text};
+  const std::string text = status.ToString(), message = "store: open " + directory + ": " + text;
+  const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+  if (status.IsIOError() && (says("While lock file") || says("lock hold by"))) {
+    return {StatusCode::kBusy, message};
   }
-  if (status.IsInvalidArgument() && text.find("create_if_missing") != std::string::npos) {
+  if (status.IsInvalidArgument() && says("create_if_missing")) {
     return {StatusCode::kNotFound, "store: no database in " + directory};
   }
-  if (status.IsInvalidArgument()) return corrupt("store: open " + directory + ": " + text);
+  // RocksDB's guess where CURRENT could not be opened at the first try and could at the second.
+  if (status.IsInvalidArgument() && says("Direct I/O")) return {StatusCode::kIoError, message};
+  if (status.IsInvalidArgument()) return corrupt(message);
   return to_status(status, "open " + directory,
                    status.IsCorruption() ? "restore the store's directory from a copy" : "");
 }
