@@ -5,6 +5,7 @@
 #include "session/block_store.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -125,12 +126,14 @@ Status BlockStore::claim_missing(std::span<const NewBlock> blocks, Claim& claim)
   // Claimed first and looked up second: a block whose claim ended in between is in the index.
   {
     const std::lock_guard lock(mutex_);
+    // Of what is noted here and in the claim nothing is without the other, whatever throws.
+    claim.blocks_.reserve(blocks.size());
     claim.relied_.reserve(2 * blocks.size());
     for (const NewBlock& block : blocks) {
       if (claimed_.insert(block.key).second) claim.blocks_.push_back(&block);
       for (const BlockKey& key : {block.key, block.parent}) {
-        claim.relied_.push_back(key);
         ++relied_[key];
+        claim.relied_.push_back(key);
       }
     }
   }
@@ -198,8 +201,14 @@ Status BlockStore::drop(const BlockKey& key) {
 
 // -- removing --
 
-void BlockStore::touch_locked(const BlockKey& key) {
-  if (watched_) touched_.insert(key);
+// Destructors call it: where there is no memory to note one key, all count as touched.
+void BlockStore::touch_locked(const BlockKey& key) noexcept {
+  if (!watched_) return;
+  try {
+    touched_.insert(key);
+  } catch (const std::bad_alloc&) {
+    touched_all_ = true;
+  }
 }
 
 void BlockStore::touch(const BlockKey& key) {
@@ -230,7 +239,7 @@ BlockStore::Watch::Watch(BlockStore& store) : store_(store) {
 
 BlockStore::Watch::~Watch() {
   const std::lock_guard lock(store_.mutex_);
-  store_.watched_ = false;
+  store_.watched_ = store_.touched_all_ = false;
   store_.touched_.clear();
 }
 
@@ -239,6 +248,7 @@ BlockStore::Watch::~Watch() {
 Result<std::vector<bool>> BlockStore::Watch::remove(std::span<const UnneededBlock> blocks) {
   std::vector<bool> gone(blocks.size());
   const std::lock_guard lock(store_.mutex_);
+  if (store_.touched_all_) return gone;
   WriteBatch batch;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const UnneededBlock& block = blocks[i];

@@ -169,7 +169,7 @@ class BlockStore {
   Status write_namespace(const NamespaceRecord& record, Durability durability);
 
   void touch(const BlockKey& key);
-  void touch_locked(const BlockKey& key);
+  void touch_locked(const BlockKey& key) noexcept;
 
   Storage& storage_;
   Counters& counters_;
@@ -179,7 +179,7 @@ class BlockStore {
   std::unordered_map<BlockKey, int, BlockKeyHash> relied_;            // by claims, how often
   std::multiset<std::pair<std::uint32_t, std::uint64_t>> under_way_;  // first_number_ of claims
   std::multiset<BlockKey> held_;
-  bool watched_ = false;
+  bool watched_ = false, touched_all_ = false;
   std::unordered_set<BlockKey, BlockKeyHash> touched_;  // since the watch began
 };
 
