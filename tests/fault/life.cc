@@ -1,6 +1,7 @@
 #include "tests/fault/life.h"
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -47,7 +48,7 @@ Status do_step(const Script& script, int k, OpenStore& store, const std::string&
 }  // namespace
 
 Status live(const Script& script, const std::string& directory, int from, int to,
-            Progress& progress) {
+            Progress& progress, bool killed_at_end) {
   OpenStore store;
   CAIRN_RETURN_IF_ERROR(open_into(store, directory));
   for (int k = from + 1; k <= to; ++k) {
@@ -55,6 +56,7 @@ Status live(const Script& script, const std::string& directory, int from, int to
     CAIRN_RETURN_IF_ERROR(do_step(script, k, store, directory));
     progress.acknowledge(script, k);
   }
+  if (killed_at_end) std::raise(SIGKILL);
   return {};
 }
 

@@ -32,10 +32,10 @@ constexpr std::int64_t acknowledged_note(int k) { return 2 * k + 1; }
 // Moves the bounds of what a power cut may leave.
 void read_note(const Script& script, std::int64_t note, Bounds& bounds);
 
-// Opens the store in `directory` and does the steps behind `from`, up to `to`; closes it. Returns
-// the first error.
+// Opens the store in `directory` and does the steps behind `from`, up to `to`; closes it, or kills
+// this process instead. Returns the first error.
 Status live(const Script& script, const std::string& directory, int from, int to,
-            Progress& progress);
+            Progress& progress, bool killed_at_end = false);
 
 // Opens the store and looks for one of the allowed states; a complaint if there is none or the
 // store reports a loss. `n_more`: steps to do from there, to be found after opening again.

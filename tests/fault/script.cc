@@ -13,6 +13,8 @@ using namespace session;
 
 constexpr std::uint32_t kSharedDepth = 2;
 constexpr std::uint32_t kSalts = 2;
+// Three of them are more than kBulkBytesMin; some payloads of that size are tails.
+constexpr std::size_t kLargeBlockBytes = 100'000;
 
 const SessionState kNothing;
 
@@ -145,14 +147,14 @@ KvNamespace script_namespace(std::uint32_t salt) {
 
 // -- making steps --
 
-SharedBlock Script::next_block(const SessionState& session) {
+SharedBlock Script::next_block(const SessionState& session, std::size_t n_bytes) {
   const auto depth = static_cast<std::uint32_t>(session.chain.size());
   const BlockKey parent =
       session.chain.empty() ? root_key(script_namespace(session.salt)) : session.chain.back()->key;
   const std::uint32_t seed =
       depth < kSharedDepth ? session.salt : 100 + static_cast<std::uint32_t>(blocks_.size());
   auto block = std::make_shared<const SampleBlock>(
-      sample_block(parent, depth, shape_.seed * 1000 + seed, shape_.block_bytes + depth));
+      sample_block(parent, depth, shape_.seed * 1000 + seed, n_bytes + depth));
   return blocks_.emplace(block->key, block).first->second;
 }
 
@@ -167,19 +169,22 @@ Step Script::random_commit(const ScriptShape& shape, const std::string& name,
     step.events.push_back(
         token_event(first + i, random_tokens(content + static_cast<std::uint32_t>(i), 1 + i * 7)));
   }
-  const int n_blocks = random() % 3 == 0 ? 0 : 1 + static_cast<int>(random()) % shape.n_blocks_max;
-  for (int i = 0; i < std::abs(n_blocks); ++i) {
-    step.blocks.push_back(next_block(state));
+  // Some commits are large enough to be written past the log.
+  const bool large = random() % 5 == 0;
+  const std::size_t n_blocks = large ? 3 : random() % (shape.n_blocks_max + 1);
+  for (std::size_t i = 0; i < n_blocks; ++i) {
+    step.blocks.push_back(next_block(state, large ? kLargeBlockBytes : shape.block_bytes));
     state.chain.push_back(step.blocks.back());
   }
   const std::uint64_t last = step.events.back().sequence;
   if (random() % 2 == 0) {
+    const std::size_t n_bytes = large ? 200'000 : shape.tail_bytes;
     step.tail = ScriptTail{.slot = random() % 3 == 0 ? last : kHeadTail,
                            .position = static_cast<std::int64_t>(state.chain.size() * kBlockTokens),
                            .chain_key = state.chain.empty() ? BlockKey{} : state.chain.back()->key,
                            .sequence = last,
-                           .payload = std::make_shared<const Bytes>(random_bytes(
-                               content, shape.tail_bytes + random() % (shape.tail_bytes + 1)))};
+                           .payload = std::make_shared<const Bytes>(
+                               random_bytes(content, n_bytes + random() % (n_bytes + 1)))};
   }
   step.durability = random() % 3 == 0 ? Durability::kBuffered : Durability::kSynced;
   return step;

@@ -51,7 +51,7 @@ struct ScriptShape {
   std::uint32_t seed = 1;
   int n_steps = 40;
   std::size_t block_bytes = 3000;
-  int n_blocks_max = 3;  // of one commit
+  std::size_t n_blocks_max = 2;  // of one commit, the large ones apart
   std::size_t tail_bytes = 20'000;
   bool reopens = true;  // close and open in between
 };
@@ -77,7 +77,7 @@ class Script {
                           std::string& why) const;
 
  private:
-  SharedBlock next_block(const SessionState& session);
+  SharedBlock next_block(const SessionState& session, std::size_t n_bytes);
   void add_steps(const ScriptShape& shape);
   Step random_commit(const ScriptShape& shape, const std::string& name, std::mt19937& random);
   void add(Step step);

@@ -9,10 +9,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -478,8 +476,11 @@ CAIRN_TAP int fdatasync(int fd) {
       tap::file_call(Call::kSync, fd, 0, [&] { return syscall(SYS_fdatasync, fd); }));
 }
 CAIRN_TAP int sync_file_range(int fd, off64_t at, off64_t n, unsigned flags) {
-  return static_cast<int>(tap::file_call(
-      Call::kSyncRange, fd, at, [&] { return syscall(SYS_sync_file_range, fd, at, n, flags); }));
+  const auto plain = [&] { return syscall(SYS_sync_file_range, fd, at, n, flags); };
+  // Without flags it does nothing and can only fail for a wrong descriptor. RocksDB asks so whether
+  // there is such a call, and asserts that nothing but ENOSYS comes back.
+  if (flags == 0) return static_cast<int>(plain());
+  return static_cast<int>(tap::file_call(Call::kSyncRange, fd, at, plain));
 }
 CAIRN_TAP int ftruncate(int fd, off_t n) noexcept {
   return static_cast<int>(
@@ -540,25 +541,4 @@ CAIRN_TAP int mkdir(const char* path, mode_t mode) noexcept {
 CAIRN_TAP int mkdirat(int at, const char* path, mode_t mode) noexcept {
   return static_cast<int>(tap::path_call(Call::kMakeDirectory, at, path,
                                          [&] { return syscall(SYS_mkdirat, at, path, mode); }));
-}
-
-CAIRN_TAP int statvfs(const char* path, struct statvfs* out) noexcept {
-  struct statfs info = {};
-  if (syscall(SYS_statfs, path, &info) != 0) return -1;
-  *out = {};
-  out->f_bsize = static_cast<unsigned long>(info.f_bsize);
-  out->f_frsize = static_cast<unsigned long>(info.f_frsize != 0 ? info.f_frsize : info.f_bsize);
-  out->f_blocks = info.f_blocks;
-  out->f_bfree = info.f_bfree;
-  out->f_bavail = info.f_bavail;
-  out->f_files = info.f_files;
-  out->f_ffree = out->f_favail = info.f_ffree;
-  out->f_namemax = static_cast<unsigned long>(info.f_namelen);
-  tap::Tap& t = tap::tap();
-  if (!t.watching) return 0;
-  const std::lock_guard lock(t.mutex);
-  if (t.space >= 0 && !tap::watched_path(t, AT_FDCWD, path).empty()) {
-    out->f_bfree = out->f_bavail = static_cast<fsblkcnt_t>(t.space) / out->f_frsize;
-  }
-  return 0;
 }

@@ -82,7 +82,7 @@ bool tap_watching();
 // Counting begins anew with the call.
 void tap_fault(const Fault& fault);
 // Writes may add this many bytes to the files, then there is no space left; what is removed comes
-// back. -1 = no limit. `statvfs` tells the same.
+// back. -1 = no limit. `statvfs` does not know: others are quicker to take what it promises.
 void tap_limit_space(std::int64_t n_bytes);
 
 TapCounts tap_counts();
