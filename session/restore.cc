@@ -110,7 +110,9 @@ Result<Restore::Candidate> Restore::find_blocks(const Chain& exact) {
 // is.
 Result<std::vector<TailRecord>> Restore::find_tails() {
   std::vector<TailRecord> tails;
-  for (SessionId session = source_.session;;) {
+  std::vector<SessionId> line;  // a damaged store may say that two sessions began with each other
+  for (SessionId session = source_.session; std::ranges::find(line, session) == line.end();) {
+    line.push_back(session);
     CAIRN_ASSIGN_OR_RETURN(FoundTails found, source_.store->find_tails(session));
     restored_.n_tails_corrupt += found.n_corrupt;
     for (TailRecord& tail : found.tails) {

@@ -127,9 +127,9 @@ TEST(Restore, long_chains_of_blocks_win_over_an_old_tail) {
 // --- Lost and damaged blocks.
 
 // Keys of the exact chain of the prompt and answer of a session's first turn.
-std::vector<session::BlockKey> chain_of(const std::vector<TokenId>& tokens) {
-  session::BlockKey key =
-      session::root_key({live_model().info().fingerprint, session::kKvFormatVersion, /*salt=*/""});
+std::vector<session::BlockKey> chain_of(LiveStore& store, const std::vector<TokenId>& tokens) {
+  session::BlockKey key = session::root_key(
+      {live_model().info().fingerprint, session::kKvFormatVersion, store.inside().kv_salt()});
   std::vector<session::BlockKey> chain;
   for (std::size_t at = 0; at + kBlock <= tokens.size(); at += kBlock) {
     key =
@@ -154,7 +154,7 @@ TEST(Restore, a_lost_block_shortens_the_prefix_and_changes_nothing) {
     {
       Session session = store.create("s");
       turn(session, script, 0);
-      chain = chain_of(live_tokens(session));
+      chain = chain_of(store, live_tokens(session));
     }
     ASSERT_EQ(chain.size(), 3u);
     store.reopen();
@@ -182,6 +182,27 @@ void damage(const LiveStore& store, session::Family family, const std::string& k
   ASSERT_TRUE((*storage)->write(batch, session::Durability::kSynced).ok());
 }
 
+TEST(Restore, sessions_that_say_they_began_with_each_other_do_not_go_round_for_ever) {
+  const Script script = {.sampling = test::sampled(21)};
+  LiveStore store;
+  for (const char* name : {"a", "b"}) {
+    Session session = store.create(name);
+    turn(session, script, 0);
+  }
+  for (const auto& [name, origin] : {std::pair("a", "b"), std::pair("b", "a")}) {
+    session::SessionRecord record = *store.inside().find_by_name(name);
+    record.origin = store.id_of(origin);
+    ASSERT_TRUE(store.inside().commit({.session = record.id, .record = record}).ok());
+  }
+  store.reopen();
+  Result<Session> session = Session::open(live_model(), store.store(), "a");
+  if (session.ok()) {
+    EXPECT_EQ(turn(*session, script, 1).end_reason, EndReason::kLength);
+  } else {
+    EXPECT_EQ(session.status().code(), StatusCode::kCorrupt);
+  }
+}
+
 TEST(Restore, a_damaged_block_is_dropped_and_named_as_the_cause) {
   const Script script = {.sampling = test::sampled(12), .n_words = 160};
   const auto expected = unbroken(script, 2);
@@ -190,7 +211,7 @@ TEST(Restore, a_damaged_block_is_dropped_and_named_as_the_cause) {
   {
     Session session = store.create("s");
     turn(session, script, 0);
-    chain = chain_of(live_tokens(session));
+    chain = chain_of(store, live_tokens(session));
   }
   ASSERT_EQ(chain.size(), 3u);
   const session::BlockRecord record = *store.inside().blocks().find(chain[1]);
