@@ -9,7 +9,7 @@ namespace {
 using namespace cairn;
 
 int run(const std::string& path) {
-  auto store = session::SessionStore::open(path);
+  auto store = session::SessionStore::open(path, test::run_options());
   if (!store.ok()) return 2;
   auto record = (*store)->find_by_name(test::kCrashSession);
   if (!record.ok()) record = (*store)->create_session({.name = test::kCrashSession});

@@ -31,14 +31,16 @@ StoreKeys keys_of(std::uint8_t byte) {
 struct EncryptedStorage : testing::Test {
   test::TemporaryFolder folder;
   test::ProbedStorage* below = nullptr;  // sees what the database sees
-  std::unique_ptr<Storage> storage = open();
+  std::unique_ptr<Storage> storage;
 
-  std::unique_ptr<Storage> open(std::uint8_t key = 1) {
+  EncryptedStorage() { open(); }
+
+  void open(std::uint8_t key = 1) {
     storage.reset();
     auto probed =
         std::make_unique<test::ProbedStorage>(std::move(*open_rocksdb_storage(folder / "db")));
     below = probed.get();
-    return encrypted_storage(std::move(probed), keys_of(key));
+    storage = encrypted_storage(std::move(probed), keys_of(key));
   }
 
   void put(Family family, const std::string& key, const std::string& value) {
@@ -136,7 +138,7 @@ TEST_F(EncryptedStorage, equals_a_map_under_random_operations) {
         break;
       }
       case 4:
-        if (below_n(50) == 0) storage = open();
+        if (below_n(50) == 0) open();
         ASSERT_TRUE(storage->reclaim(family, key, key + "z").ok());
         break;
       default: {
@@ -192,7 +194,7 @@ TEST_F(EncryptedStorage, names_are_hidden_and_come_back_in_order) {
     }
   }
   // Another key hides them otherwise, and finds none of them.
-  storage = open(2);
+  open(2);
   EXPECT_EQ(code_of(storage->get(Family::kMeta, "name/alpha")), StatusCode::kNotFound);
 }
 
@@ -266,9 +268,9 @@ TEST_F(EncryptedStorage, a_value_in_the_place_of_another_is_damaged) {
 
 TEST_F(EncryptedStorage, another_key_opens_nothing) {
   put(Family::kEvents, "event", "value");
-  storage = open(2);
+  open(2);
   EXPECT_EQ(code_of(storage->get(Family::kEvents, "event")), StatusCode::kCorrupt);
-  storage = open(1);
+  open(1);
   EXPECT_EQ(*storage->get(Family::kEvents, "event"), "value");
 }
 
@@ -277,7 +279,7 @@ TEST_F(EncryptedStorage, no_nonce_is_used_twice) {
   std::set<std::string> nonces;
   int n_values = 0;
   for (int opened = 0; opened < 5; ++opened) {
-    storage = open();
+    open();
     for (int round = 0; round < 20; ++round) {
       WriteBatch batch;
       for (int i = 0; i < 100; ++i) {

@@ -20,6 +20,7 @@
 #include "session/session_state.h"
 #include "session/store_state.h"
 #include "session/turn_state.h"
+#include "tests/session/run_options.h"
 #include "tests/support/temporary_folder.h"
 
 namespace cairn::test {
@@ -244,7 +245,7 @@ inline Result<Turn> start_and_cancel(const Model& model, int n_steps,
 // A store in a folder of its own that can be closed and opened again, with every session it made.
 class LiveStore {
  public:
-  explicit LiveStore(const Model& model = live_model(), StoreOptions options = {})
+  explicit LiveStore(const Model& model = live_model(), StoreOptions options = run_options())
       : model_(model), options_(std::move(options)) {
     open();
   }

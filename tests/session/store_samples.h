@@ -18,6 +18,7 @@
 
 #include "session/rocksdb_storage.h"
 #include "session/session_store.h"
+#include "tests/session/run_options.h"
 
 namespace cairn::test {
 
@@ -164,22 +165,6 @@ class ProbedStorage final : public session::Storage {
 
   std::unique_ptr<Storage> inner_;
 };
-
-// A key of the host's that is `byte` again and again.
-inline StoreSecret secret_key(std::uint8_t byte = 0x5e) {
-  return {.key = [byte](std::array<std::uint8_t, 32>& key) {
-    key.fill(byte);
-    return Status();
-  }};
-}
-
-// How the stores of this run are opened: whole programs run a second time on encrypted stores
-// (cairn_encrypted_test in tests/session/CMakeLists.txt).
-inline StoreOptions run_options() {
-  StoreOptions options;
-  if (std::getenv("CAIRN_TEST_ENCRYPTED") != nullptr) options.secret = secret_key();
-  return options;
-}
 
 struct ProbedStore {
   std::unique_ptr<session::SessionStore> store;
