@@ -18,8 +18,9 @@ namespace {
 
 constexpr int kRoundsMax = 16;
 constexpr std::size_t kBlocksABatch = 256;  // one removal: below a millisecond
-// Numbers that are rewritten together, and how much of what lives among them may be.
-constexpr std::uint64_t kNumbersAPiece = 64;
+// Numbers that are rewritten together, and the room that this may take.
+constexpr std::uint64_t kNumbersAPiece = 32;
+constexpr std::int64_t kPieceBytes = 12 << 20;
 constexpr std::size_t kKeysALook = 64;
 // Above every key.
 const std::string kLastKey(64, '\xff');
@@ -159,6 +160,8 @@ Result<std::vector<Collection::Number>> Collection::find(const Numbers& numbers)
 Status Collection::erase(const Numbers& numbers) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Number> found, find(numbers));
   for (std::size_t i = 0; i < found.size() && !stopped_;) {
+    CAIRN_RETURN_IF_ERROR(store_.space().measure());
+    if (store_.space().room_to_rewrite() < kPieceBytes) return {};
     const auto [kv_namespace, first] = found[i];
     std::uint64_t last = first;
     WriteBatch batch;
@@ -182,7 +185,7 @@ Status Collection::erase(const Numbers& numbers) {
 Status Collection::erase_texts() {
   CAIRN_RETURN_IF_ERROR(store_.storage().flush());
   for (const Family family :
-       {Family::kMeta, Family::kSessions, Family::kEvents, Family::kTailIndex, Family::kTails}) {
+       {Family::kMeta, Family::kSessions, Family::kEvents, Family::kTailIndex}) {
     CAIRN_RETURN_IF_ERROR(store_.storage().reclaim(family, "", kLastKey));
   }
   return {};
@@ -224,6 +227,22 @@ Result<CollectReport> Collection::make_room(std::int64_t target_bytes) {
   return report;
 }
 
+Result<CollectReport> Collection::remove_session(const SessionId& id) {
+  CAIRN_ASSIGN_OR_RETURN(const FoundTails tails, store_.find_tails(id));
+  CAIRN_RETURN_IF_ERROR(store_.remove_session(id));
+  CAIRN_ASSIGN_OR_RETURN(const CollectReport report, erase_unreachable());
+  // Small tails went through the log and share tables, also with those that they replaced.
+  if (store_.storage().table_bytes(Family::kTails) < kPieceBytes) {
+    CAIRN_RETURN_IF_ERROR(store_.storage().reclaim(Family::kTails, "", kLastKey));
+    return report;
+  }
+  for (const TailRecord& tail : tails.tails) {
+    const std::string key = tail_number_key(tail.number);
+    CAIRN_RETURN_IF_ERROR(store_.storage().reclaim(Family::kTails, key, key));
+  }
+  return report;
+}
+
 Result<CollectReport> Collection::erase_unreachable() {
   CollectReport report;
   stopped_ = false;
@@ -237,6 +256,13 @@ Result<CollectReport> Collection::erase_unreachable() {
   }
   CAIRN_RETURN_IF_ERROR(erase(dead_));
   CAIRN_RETURN_IF_ERROR(erase_texts());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<Number> left, find(dead_));
+  if (!left.empty()) {
+    return Status(StatusCode::kOutOfDisk,
+                  "removed, but " + std::to_string(left.size()) +
+                      " blocks are still in files: the quota has no room to rewrite these",
+                  "raise the quota, or remove more, then collect");
+  }
   CAIRN_RETURN_IF_ERROR(measure(report));
   return report;
 }

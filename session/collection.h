@@ -32,14 +32,15 @@ class Collection {
   // is possible. Fails with what the storage says.
   Result<CollectReport> make_room(std::int64_t target_bytes);
 
-  // Removes every block that no session reaches, and makes sure that neither these nor what was
-  // removed of logs and tails is in the store's files any more.
-  Result<CollectReport> erase_unreachable();
+  // SessionStore::remove_session, and then every block that no session reaches. Makes sure that
+  // none of it is in the store's files any more.
+  Result<CollectReport> remove_session(const SessionId& id);
 
  private:
   using Number = std::pair<std::uint32_t, std::uint64_t>;  // namespace and number of a block
   using Numbers = std::set<Number>;
 
+  Result<CollectReport> erase_unreachable();
   Result<Inventory> take();
   Status remove(const Inventory& inventory, const std::vector<Victim>& victims,
                 BlockStore::Watch& watch, CollectReport& report);
@@ -47,7 +48,8 @@ class Collection {
   Status remove_damaged(const Inventory& inventory);
   Status drop_dead_tables(const Inventory& inventory);
   Result<std::vector<Number>> find(const Numbers& numbers);
-  // Rewrites the tables that still hold blocks of these numbers.
+  // Rewrites the tables that still hold blocks of these numbers, as far as the quota has room for
+  // having them twice.
   Status erase(const Numbers& numbers);
   Status erase_texts();
   Status measure(CollectReport& report);

@@ -51,9 +51,9 @@ void Collector::run() {
     if (stop_) return;
     signalled_ = false;
     lock.unlock();
-    collect_if_needed();
+    const bool helped = collect_if_needed();
     lock.lock();
-    changed_.wait_for(lock, kRetryInterval, [&] { return stop_; });
+    if (!helped) changed_.wait_for(lock, kRetryInterval, [&] { return stop_; });
   }
 }
 
@@ -71,16 +71,20 @@ Status Collector::guarded(const Work& work) {
   }
 }
 
-void Collector::collect_if_needed() {
+bool Collector::collect_if_needed() {
+  bool helped = true;
   const Status status = guarded([&]() -> Status {
     Space& space = store_.space();
     CAIRN_RETURN_IF_ERROR(space.measure_if_older(kMeasureInterval));
     if (!space.under_pressure()) return {};
     space.forget_refused();
-    return collection_.make_room(space.low_mark()).status();
+    CAIRN_ASSIGN_OR_RETURN(const CollectReport report, collection_.make_room(space.low_mark()));
+    helped = report.bytes_after < report.bytes_before;
+    return {};
   });
   const std::lock_guard lock(mutex_);
   last_error_ = status;
+  return helped && status.ok();
 }
 
 bool Collector::pause(std::int64_t n_rewritten) {
@@ -124,8 +128,8 @@ Result<CollectReport> Collector::collect(const CollectOptions& options) {
   });
 }
 
-Result<CollectReport> Collector::erase_unreachable() {
-  return at_once([&] { return collection_.erase_unreachable(); });
+Result<CollectReport> Collector::remove_session(const SessionId& id) {
+  return at_once([&] { return collection_.remove_session(id); });
 }
 
 Status Collector::last_error() const {

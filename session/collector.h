@@ -25,8 +25,8 @@ class Collector {
 
   // Blocks until it is done. Fails with what the storage says.
   Result<CollectReport> collect(const CollectOptions& options);
-  // For a session that was removed: see Collection::erase_unreachable.
-  Result<CollectReport> erase_unreachable();
+  // As Collection::remove_session.
+  Result<CollectReport> remove_session(const SessionId& id);
 
   // Of the last collection that the thread made by itself; ok where none failed.
   Status last_error() const;
@@ -34,7 +34,7 @@ class Collector {
  private:
   void run();
   void signal();
-  void collect_if_needed();
+  bool collect_if_needed();  // false: another try would help as little
   template <class Work>
   Status guarded(const Work& work);
   template <class Work>

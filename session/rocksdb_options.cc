@@ -102,6 +102,12 @@ rocksdb::ColumnFamilyOptions family_options(bool payloads,
   family.write_buffer_size = kBufferBytes;
   family.max_write_buffer_number = 2;
   family.force_consistency_checks = true;
+  if (payloads) {
+    // Small pieces: what is rewritten to give space back is there twice for a while.
+    family.target_file_size_base = 2 * kMiB;
+    family.max_compaction_bytes = 16 * kMiB;
+    family.level0_file_num_compaction_trigger = 2;
+  }
   // Nothing is rewritten because of its age.
   family.ttl = 0;
   family.periodic_compaction_seconds = 0;

@@ -60,8 +60,7 @@ Result<StoreStats> Store::stats() const {
 
 Status Store::remove(const std::string& name) {
   CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
-  CAIRN_RETURN_IF_ERROR(state_->store().remove_session(record.id));
-  return state_->collector().erase_unreachable().status();
+  return state_->collector().remove_session(record.id).status();
 }
 
 Result<CollectReport> Store::collect(const CollectOptions& options) {

@@ -46,7 +46,10 @@ class SampleSession {
     session::Commit commit = {.session = record_.id, .kv_namespace = record_.kv_namespace};
     commit.durability = durability;
     commit.events = {user_event(record_.n_events + 1, "a message")};
-    const std::size_t n_before = chain_.size();
+    // What was evicted is computed again; what is there is built on.
+    session::BlockStore::Hold hold(store_.blocks());
+    const std::size_t n_before = restore(hold);
+    const std::size_t n_chain = chain_.size();
     session::BlockKey parent =
         chain_.empty() ? session::root_key(kSampleNamespace) : chain_.back().key;
     for (std::uint32_t i = 0; i < n_blocks; ++i) {
@@ -73,7 +76,7 @@ class SampleSession {
     auto receipt = store_.commit(commit);
     const bool stored = receipt.ok();
     if (code_of(receipt) == StatusCode::kOutOfDisk) {
-      chain_.resize(n_before);
+      chain_.resize(n_chain);
       commit.blocks.clear();
       commit.tail.reset();
       commit.record->chain_key = record_.chain_key;
@@ -84,6 +87,16 @@ class SampleSession {
     EXPECT_TRUE(receipt.ok()) << receipt.status().to_string();
     if (receipt.ok()) record_ = *commit.record;
     return stored;
+  }
+
+  // Number of blocks of the chain that are stored; they stay while they are held.
+  std::size_t restore(session::BlockStore::Hold& hold) const {
+    std::vector<session::BlockKey> keys;
+    for (const SampleBlock& block : chain_) keys.push_back(block.key);
+    const auto n_stored = store_.stored_prefix(keys);
+    EXPECT_TRUE(n_stored.ok());
+    if (*n_stored > 0) hold.set(keys[*n_stored - 1]);
+    return *n_stored;
   }
 
   // How many blocks of the chain are there without a gap; fails where one is there after a gap or
