@@ -177,6 +177,8 @@ void to_proto(const HeadState& head, pb::HeadState& out) {
 Status from_proto(const pb::HeadState& in, HeadState& out) {
   out.n_tokens = in.n_tokens();
   out.appended_tokens = in.appended_tokens();
+  CAIRN_RETURN_IF_ERROR(check_count(out.n_tokens, "number of tokens"));
+  CAIRN_RETURN_IF_ERROR(check_count(out.appended_tokens, "number of appended tokens"));
   out.open_turn = in.open_turn();
   out.n_turns = in.n_turns();
   out.last_rewind = in.last_rewind();

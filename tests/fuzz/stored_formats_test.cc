@@ -66,7 +66,13 @@ std::vector<std::string> event_corpus() {
       HeadMoved{5, {3}, 2, 300},
       ModelChanged{"fingerprint"}};
   std::vector<std::string> corpus;
-  for (const EventBody& body : bodies) corpus.push_back(*encode(LogEvent{7, 5, 9, body}));
+  for (const EventBody& body : bodies) {
+    LogEvent event = {7, 5, 9, body};
+    corpus.push_back(*encode(event));
+    event.head.emplace().n_tokens = 500;
+    event.head->appended_tokens = 20;
+    corpus.push_back(*encode(event));
+  }
   return corpus;
 }
 
@@ -161,6 +167,7 @@ TEST(FuzzRecords, decoded_numbers_are_possible) {
     const Result<LogEvent> event = decode_event(mutation.of(events));
     if (!event.ok()) continue;
     ASSERT_LT(event->parent, event->sequence) << i;
+    ASSERT_TRUE(!event->head || (event->head->n_tokens >= 0 && event->head->appended_tokens >= 0));
     if (const auto* generated = std::get_if<TokensGenerated>(&event->body)) {
       ASSERT_TRUE(no_negative(generated->tokens)) << i;
     } else if (const auto* appended = std::get_if<MessageAppended>(&event->body)) {
