@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -225,6 +226,21 @@ Result<CollectReport> Collection::make_room(std::int64_t target_bytes) {
     if (report.bytes_after <= target_bytes || !progress) break;
   }
   return report;
+}
+
+Result<std::int64_t> Collection::remove_branches() {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<SessionRecord> records, store_.list());
+  std::int64_t n_events = 0;
+  for (const SessionRecord& record : records) {
+    if (record.n_branches == 0) continue;
+    const Result<std::int64_t> n_removed =
+        store_.remove_branches(record.id, std::numeric_limits<std::int64_t>::max());
+    if (n_removed.status().code() == StatusCode::kBusy) continue;
+    if (n_removed.status().code() == StatusCode::kNotFound) continue;  // removed since
+    if (!n_removed.ok()) return n_removed.status();
+    n_events += *n_removed;
+  }
+  return n_events;
 }
 
 Result<CollectReport> Collection::remove_session(const SessionId& id) {

@@ -32,6 +32,9 @@ class Collection {
   // is possible. Fails with what the storage says.
   Result<CollectReport> make_room(std::int64_t target_bytes);
 
+  // Removes the rewound branches of all sessions that run no turn. Returns the number of events.
+  Result<std::int64_t> remove_branches();
+
   // SessionStore::remove_session, and then every block that no session reaches. Makes sure that
   // none of it is in the store's files any more.
   Result<CollectReport> remove_session(const SessionId& id);

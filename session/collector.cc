@@ -119,12 +119,18 @@ Result<CollectReport> Collector::collect(const CollectOptions& options) {
     return invalid_argument("collect: target_bytes is " + std::to_string(options.target_bytes) +
                             ", must not be negative");
   }
-  return at_once([&] {
+  return at_once([&]() -> Result<CollectReport> {
+    std::int64_t n_events = 0;
+    if (options.branches) {
+      CAIRN_ASSIGN_OR_RETURN(n_events, collection_.remove_branches());
+    }
     std::int64_t target = options.target_bytes;
     if (target == 0) {
       target = store_.space().under_pressure() ? store_.space().low_mark() : store_.space().quota();
     }
-    return collection_.make_room(target);
+    CAIRN_ASSIGN_OR_RETURN(CollectReport report, collection_.make_room(target));
+    report.events_removed = n_events;
+    return report;
   });
 }
 

@@ -426,7 +426,9 @@ Result<std::int64_t> SessionState::write_with_state(Draft& draft, StateToStore s
       if (state == StateToStore::kTail && live_.ready()) {
         live_.add_tail(commit, draft.last, payloads);
       }
-    } else if (surplus.status().code() != StatusCode::kOutOfDisk) {
+    } else if (surplus.status().code() == StatusCode::kOutOfDisk) {
+      count_without_state();
+    } else {
       return surplus.status();
     }
   }
@@ -435,6 +437,7 @@ Result<std::int64_t> SessionState::write_with_state(Draft& draft, StateToStore s
   Result<CommitReceipt> receipt = write(draft);
   if (receipt.status().code() == StatusCode::kOutOfDisk &&
       (!commit.blocks.empty() || commit.tail)) {
+    count_without_state();
     commit.blocks.clear();
     commit.tail.reset();
     if (commit.events.empty()) return n_bytes;  // nothing lost but a later restore's time
@@ -493,6 +496,10 @@ bool SessionState::put_away() noexcept {
   }
   live_.release();
   return true;
+}
+
+void SessionState::count_without_state() {
+  store_->store().counters().change([](StoreCounters& c) { ++c.commits_without_state; });
 }
 
 void SessionState::interrupt_turn() {

@@ -103,6 +103,7 @@ class SessionState final : private LiveHolder {
   Result<const Conversation*> conversation() const;
   Result<Conversation> conversation_at(const SessionLog& log, std::uint64_t event) const;
   // Counts what a record of format 1 lacks.
+  void count_without_state();
   Status complete_record();
 
   Draft draft() const;
