@@ -91,6 +91,7 @@ Result<std::optional<ReuseReport>> LiveSequence::restore_step() {
 
 Result<ReuseReport> LiveSequence::go_on_from_memory() {
   CAIRN_RETURN_IF_ERROR(hold_blocks_still_stored());
+  n_blocks_found_ = sequence_->n_blocks();
   ReuseReport report;
   report.from_memory = sequence_->position();
   return plan_prefill(std::move(report));
@@ -116,6 +117,7 @@ Result<ReuseReport> LiveSequence::adopt(Restored restored) {
   stored_blocks_ = restored.stored_blocks;
   first_bounded_ = restored.first_bounded;
   tail_position_ = restored.tail_position;
+  n_blocks_found_ = restored.n_blocks_found;
   hold_stored_blocks();
   for (std::int64_t block = 0; block < sequence_->n_blocks(); ++block) share_page(block);
   ReuseReport report;

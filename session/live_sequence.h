@@ -33,6 +33,8 @@ class LiveSequence {
   void start_restore(std::vector<TokenId> target);
   Result<std::optional<ReuseReport>> restore_step();
   std::span<const TokenId> target() const { return target_; }
+  // How many blocks of the target the last restore could have had, in memory or on disk.
+  std::int64_t n_blocks_found() const { return n_blocks_found_; }
   bool prefilling() const { return sequence_ && sequence_->prefilling(); }
   // False: it was asked to stop, and nothing has changed.
   bool prefill_step(const engine::StopRequested& stop_requested);
@@ -107,6 +109,7 @@ class LiveSequence {
 
   BlockStore::Hold hold_;  // on the chain of the stored blocks
 
+  std::int64_t n_blocks_found_ = 0;
   std::vector<TokenId> target_;                 // of the restore that is in progress or was last
   std::unique_ptr<Restore> restore_;            // null = none is in progress, or none was needed
   std::unique_ptr<engine::Sequence> previous_;  // while restore_: lends its pages through the pool

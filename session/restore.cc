@@ -52,9 +52,10 @@ Status Restore::choose() {
   CAIRN_ASSIGN_OR_RETURN(const Chain exact,
                          find_chain(root_, Provenance::kExact, 0, end / kBlockTokens));
   CAIRN_ASSIGN_OR_RETURN(Candidate blocks, find_blocks(exact));
+  restored_.n_blocks_found = static_cast<std::int64_t>(blocks.chain.size());
   // Counted in rows of an exact replay, so that no bounded session gives up an exact tail for
   // little.
-  const std::int64_t rows_after_blocks = rows_after(static_cast<std::int64_t>(blocks.chain.size()));
+  const std::int64_t rows_after_blocks = rows_after(restored_.n_blocks_found);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<TailRecord> tails, find_tails());
   for (const TailRecord& record : tails) {
     if (end - record.position > rows_after_blocks) break;

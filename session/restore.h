@@ -38,6 +38,7 @@ struct Restored {
   std::int64_t first_bounded = -1;  // blocks from here on are of bounded provenance; -1 = none
   std::int64_t tail_position = -1;  // of the tail that it stands on; -1 = none
   std::int64_t from_memory = 0;     // tokens of pages that other sequences hold
+  std::int64_t n_blocks_found = 0;  // of the target's chain, without a gap
   std::int64_t n_bytes_read = 0;    // values of blocks and tails, of no use in the end included
   std::int64_t n_blocks_corrupt = 0, n_tails_corrupt = 0;  // did not check and were dropped
 };

@@ -68,6 +68,12 @@ Status check_no_image(const Message& message) {
   return {};
 }
 
+// Of measures in a row, the newest of which counts a quarter; 0 = not measured.
+float smoothed(float before, float measured) {
+  if (measured <= 0) return before;
+  return before <= 0 ? measured : before + (measured - before) / 4;
+}
+
 }  // namespace
 
 SessionState::SessionState(std::shared_ptr<engine::LoadedModel> model,
@@ -329,6 +335,14 @@ Message SessionState::answer(const engine::ParsedOutput& output) const {
   return message;
 }
 
+void SessionState::add_known(const std::vector<Message>& messages, TurnInput& input) const {
+  input.known = known_tokens(messages);
+  input.stored_blocks = record().stored_blocks;
+  const auto is_answer = [](const Message& m) { return m.role == Role::kAssistant; };
+  input.other_model =
+      record().last_model > 0 && input.known.empty() && std::ranges::any_of(messages, is_answer);
+}
+
 Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& options) {
   const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());
@@ -352,7 +366,7 @@ Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& opti
   CAIRN_ASSIGN_OR_RETURN(input.prompt, render(messages));
   const auto n_prompt = static_cast<std::int64_t>(input.prompt.size());
   CAIRN_RETURN_IF_ERROR(check_room(n_prompt));
-  input.known = known_tokens(messages);
+  add_known(messages, input);
   input.turn.started = {record().n_turns, options.sampling, options.max_tokens, n_prompt,
                         token_digest(input.prompt)};
   input.parser = parser_options(messages, input.turn.started.turn);
@@ -382,10 +396,11 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
   }
   input.turn = turn;
   if (turn.tokens.empty()) {  // perhaps stopped before its prompt was computed
-    input.known = known_tokens(said->messages);
+    add_known(said->messages, input);
   } else {
     input.known = input.prompt;
     input.known.insert(input.known.end(), turn.tokens.begin(), turn.tokens.end());
+    input.stored_blocks = record().stored_blocks;
   }
   input.parser = parser_options(said->messages, turn.started.turn);
   session_->running = live_is_of_head_ = true;
@@ -462,7 +477,8 @@ Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& n
 }
 
 Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_tokens,
-                                            EndReason reason, const engine::ParsedOutput& output) {
+                                            EndReason reason, const engine::ParsedOutput& output,
+                                            double prefill_us_per_token) {
   const std::lock_guard lock(session_->mutex);
   CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
   Draft draft = this->draft();
@@ -474,6 +490,8 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   ended.n_tokens = static_cast<std::int64_t>(said->open_turn->tokens.size() + new_tokens.size());
   ended.message = answer(output);
   add_event(draft, std::move(ended));
+  draft.record.prefill_us_per_token =
+      smoothed(draft.record.prefill_us_per_token, static_cast<float>(prefill_us_per_token));
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(draft, StateToStore::kTail));
   session_->running = false;  // not after an error: the turn is still to be interrupted
   return bytes;

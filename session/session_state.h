@@ -64,7 +64,10 @@ class SessionState final : private LiveHolder {
   struct TurnInput {
     OpenTurn turn;
     std::vector<TokenId> prompt;
-    std::vector<TokenId> known;  // prompt and answer of the turn before, for the reuse report
+    // For the reuse report:
+    std::vector<TokenId> known;      // prompt and answer of the turn before
+    std::int64_t stored_blocks = 0;  // of the head's chain, when it was last committed
+    bool other_model = false;        // what was said before is another model's
     engine::OutputParserOptions parser;
   };
   Result<TurnInput> begin_turn(const TurnOptions& options);
@@ -75,9 +78,10 @@ class SessionState final : private LiveHolder {
   // Puts tokens and as much of the state as `state` says into the store. Returns the bytes written.
   Result<std::int64_t> commit_progress(const std::vector<TokenId>& new_tokens, StateToStore state);
   // Ends the turn: tokens, the assistant's message, blocks and tail in one synced commit. After an
-  // error the turn is still running.
+  // error the turn is still running. `prefill_us_per_token`: as measured in the turn; 0 = it was
+  // not.
   Result<std::int64_t> end_turn(const std::vector<TokenId>& new_tokens, EndReason reason,
-                                const engine::ParsedOutput& output);
+                                const engine::ParsedOutput& output, double prefill_us_per_token);
   // The turn stops without an end; resume_turn() continues it.
   void interrupt_turn();
   // The live state has grown: others may have to make room for it.
@@ -136,6 +140,8 @@ class SessionState final : private LiveHolder {
   TurnEnded end_of_open_turn(const Conversation& conversation) const;
   TurnEnded end_of_turn_of_other_model(const Conversation& conversation) const;
   Result<std::vector<TokenId>> render(const std::vector<Message>& messages) const;
+  // What the input says for the reuse report of a turn that begins.
+  void add_known(const std::vector<Message>& messages, TurnInput& input) const;
   std::vector<TokenId> known_tokens(const std::vector<Message>& messages) const;
   engine::OutputParserOptions parser_options(const std::vector<Message>& messages,
                                              std::uint64_t turn) const;

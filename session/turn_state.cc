@@ -22,6 +22,7 @@ constexpr std::size_t kGroupTokens = 64;
 // Each commit with blocks makes files of its own: blocks wait for others, but not for long.
 constexpr std::int64_t kGroupBlocks = 16;
 constexpr std::chrono::seconds kBlocksInterval{5};
+constexpr std::int64_t kMeasuredRows = 32;      // of a prefill; fewer say little about its speed
 constexpr std::size_t kRedeliveredTokens = 64;  // of a resumed turn, in one step
 // A longer wait is one for ever: the clock cannot count so far.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
@@ -301,13 +302,19 @@ Status TurnState::finish(EndReason reason) {
   if (reason == EndReason::kStop && !parser_.output().tool_calls.empty()) {
     reason = EndReason::kToolCalls;
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes,
-                         session_->end_turn(unlogged_, reason, parser_.output()));
+  CAIRN_ASSIGN_OR_RETURN(
+      const std::int64_t bytes,
+      session_->end_turn(unlogged_, reason, parser_.output(), prefill_us_per_token()));
   usage_.bytes_written += bytes;
   unlogged_.clear();
   emit_parsed(undelivered_, /*replayed=*/false);
   emit_end(reason, {});
   return {};
+}
+
+double TurnState::prefill_us_per_token() const {
+  const std::int64_t n_rows = usage_.reuse.prefilled + usage_.reuse.replayed;
+  return n_rows < kMeasuredRows ? 0 : usage_.prefill_ms * 1000 / static_cast<double>(n_rows);
 }
 
 void TurnState::stop(EndReason reason, Status status) {
@@ -324,6 +331,7 @@ void TurnState::emit_end(EndReason reason, Status status) {
   usage_.decode_ms = usage_.first_token_ms > 0 ? ms_since(decode_start_) : 0;
   usage_.context_used = static_cast<std::int64_t>(input_.prompt.size()) + n_generated_;
   usage_.context_size = session_->model()->info().max_context;
+  session_->store()->store().counters().add_turn(usage_);
   Event usage;
   usage.kind = EventKind::kUsage;
   usage.usage = usage_;
@@ -374,12 +382,21 @@ void TurnState::explain(ReuseReport& report) const {
   if (differs.second != input_.known.end() && differs.first != target.end()) {
     report.first_difference = common;
   }
+  const std::int64_t n_stored_blocks = std::min(input_.stored_blocks, common / kBlockTokens);
   if (report.cause == MissCause::kCorrupt) {
     report.detail = "stored state did not check and was dropped; it is computed again";
   } else if (report.prefilled == 0) {
     report.cause = report.replayed > 0 ? MissCause::kReplayNeeded : MissCause::kNone;
     report.detail = report.replayed > 0 ? "all tokens were reused; their windows are computed again"
                                         : "everything was reused";
+  } else if (input_.other_model) {
+    report.cause = MissCause::kOtherModel;
+    report.detail = "the stored state is of the model that the session had before";
+  } else if (session_->live().n_blocks_found() < n_stored_blocks) {
+    report.cause = MissCause::kEvicted;
+    report.detail = "of " + std::to_string(n_stored_blocks * kBlockTokens) +
+                    " tokens whose state was stored, that of " + std::to_string(reused) +
+                    " was left by the collection";
   } else if (report.first_difference >= 0 && reused <= common) {
     report.cause = MissCause::kPromptChanged;
     report.detail = "the prompt differs from the last turn's at token " + std::to_string(common);

@@ -166,7 +166,7 @@ TEST(Restore, a_lost_block_shortens_the_prefix_and_changes_nothing) {
     EXPECT_EQ(reply.reuse.from_disk, static_cast<std::int64_t>(lost) * kBlock);
     EXPECT_FALSE(reply.reuse.tail_restored);
     EXPECT_TRUE(reply.reuse.exact);
-    EXPECT_EQ(reply.reuse.cause, MissCause::kNotStored);
+    EXPECT_EQ(reply.reuse.cause, MissCause::kEvicted);
     EXPECT_TRUE(*store.inside().has_block(chain[lost]));  // computed, and stored again
   }
 }
