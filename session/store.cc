@@ -55,8 +55,11 @@ Result<StoreStats> Store::stats() const {
   out.n_tails = stats.n_tails;
   out.quota_bytes = state_->store().space().quota();
   out.counters = state_->store().read_counters();
+  out.recovery = recovery();
   return out;
 }
+
+StoreRecovery Store::recovery() const { return state_->store().recovery(); }
 
 Status Store::remove(const std::string& name) {
   CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
