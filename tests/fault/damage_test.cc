@@ -167,6 +167,7 @@ struct DamageTest : testing::Test {
     std::map<std::string, std::vector<std::pair<std::string, std::string>>> files;  // by kind
     for (const char* const store : {"closed", "killed"}) {
       for (const std::string& file : files_in(folder / store)) {
+        if (fs::file_size(folder.path() / store / file) == 0) continue;
         files[kind_of(file)].emplace_back(folder / store, file);
       }
     }
@@ -174,7 +175,6 @@ struct DamageTest : testing::Test {
       for (int i = 0; i < n * fault_scale() && n_bad < 20; ++i) {
         const auto& [store, file] = places[random() % places.size()];
         std::string bytes = read_file(store + "/" + file);
-        if (bytes.empty() && what != "garbage") continue;
         change(bytes);
         trial(
             script, store, file, [&](const std::string& path) { write_file(path, bytes); },
@@ -238,6 +238,7 @@ TEST_F(DamageTest, missing_and_foreign_files_are_reported_or_harmless) {
         trial(
             script, good, file, [&](const std::string& path) { write_file(path, bytes); },
             "of another store");
+        if (kind_of(file) == ".sst") break;  // one of the many
       }
     }
   }
