@@ -71,8 +71,10 @@ Status open_error(const rocksdb::Status& status, const std::string& directory) {
   if (status.IsInvalidArgument() && says("create_if_missing")) {
     return {StatusCode::kNotFound, "store: no database in " + directory};
   }
-  // RocksDB's guess where CURRENT could not be opened at the first try and could at the second.
-  if (status.IsInvalidArgument() && says("Direct I/O")) return {StatusCode::kIoError, message};
+  // RocksDB's guesses where CURRENT could not be opened.
+  if (status.IsInvalidArgument() && (says("Direct I/O") || says("IO error"))) {
+    return {StatusCode::kIoError, message};
+  }
   if (status.IsInvalidArgument()) return corrupt(message);
   return to_status(status, "open " + directory,
                    status.IsCorruption() ? "restore the store's directory from a copy" : "");
