@@ -117,9 +117,12 @@ Result<SessionRecord> SessionStore::fork_session(const NewFork& fork) {
     CAIRN_RETURN_IF_ERROR(
         put_record(Family::kEvents, event_key(record.id, event.sequence), content, batch));
   }
+  TailStore::Changes tails(tails_, batch);
+  if (fork.tail) CAIRN_RETURN_IF_ERROR(tails.share(*fork.tail, {record.id, kHeadTail}).status());
   const bool buffered = record.options.durability == SessionDurability::kBuffered;
   CAIRN_RETURN_IF_ERROR(
       add_session(record, batch, buffered ? Durability::kBuffered : Durability::kSynced));
+  tails.written();
   return record;
 }
 

@@ -130,6 +130,8 @@ class SessionState final : private LiveHolder {
   // room for an answer.
   Result<std::int64_t> appended_tokens_with(const Message& message) const;
 
+  // Of the session's tails the one with the most tokens on the path to `event`.
+  Result<std::optional<TailSlot>> newest_tail(const SessionLog& log, std::uint64_t event) const;
   Result<HeadState> head_at(const SessionLog& log, std::uint64_t event) const;
   Result<HeadState> counted_head(const SessionLog& log, std::uint64_t event) const;
   // Makes the draft's head one of this session's model; `conversation` is that of the draft's head.

@@ -84,6 +84,7 @@ struct NewFork {
   std::uint64_t sequence = 0;
   HeadState head = {};
   std::vector<LogEvent> events = {};
+  std::optional<TailSlot> tail = {};  // the origin's tail that is the fork's too
 };
 
 // Says that a session is open in this process; given back by destruction. May outlive the store.

@@ -17,7 +17,7 @@ Status no_event(const std::string& session, std::uint64_t event) {
 
 }  // namespace
 
-Result<std::uint64_t> SessionState::mark(const std::string& name, bool /*keep_state*/) {
+Result<std::uint64_t> SessionState::mark(const std::string& name, bool keep_state) {
   const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());
   if (name.size() > kSessionNameBytesMax || engine::valid_utf8_prefix(name) != name.size()) {
@@ -26,9 +26,29 @@ Result<std::uint64_t> SessionState::mark(const std::string& name, bool /*keep_st
   }
   Draft draft = this->draft();
   const HeadState& head = draft.head;
+  if (keep_state) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
+    CAIRN_ASSIGN_OR_RETURN(const std::optional<TailSlot> tail, newest_tail(log, draft.last));
+    if (tail) draft.commit.shared_tails.push_back({*tail, draft.last + 1});
+  }
   add_event(draft, MarkSet{name, head.chain_key, head.stored_blocks, head.n_tokens});
   CAIRN_RETURN_IF_ERROR(write(draft).status());
   return draft.last;
+}
+
+Result<std::optional<TailSlot>> SessionState::newest_tail(const SessionLog& log,
+                                                          std::uint64_t event) const {
+  CAIRN_ASSIGN_OR_RETURN(const FoundTails found, store_->store().find_tails(record().id));
+  std::optional<TailSlot> newest;
+  std::int64_t position = 0;
+  for (const TailRecord& tail : found.tails) {
+    if (tail.position <= position) continue;
+    CAIRN_ASSIGN_OR_RETURN(const bool leads_there, log.on_path(tail.sequence, event));
+    if (!leads_there) continue;
+    newest = TailSlot{record().id, tail.slot};
+    position = tail.position;
+  }
+  return newest;
 }
 
 Result<std::vector<Mark>> SessionState::marks() const {
@@ -49,6 +69,7 @@ Result<std::vector<Mark>> SessionState::marks() const {
                      .name = std::move(place.name),
                      .time_ms = place.time_ms,
                      .n_tokens = place.n_tokens,
+                     .has_state = store_->store().find_tail(record().id, place.event).ok(),
                      .rewound = place.rewound});
   }
   std::ranges::stable_sort(marks, {}, &Mark::event);
@@ -113,8 +134,8 @@ Result<SessionRecord> SessionState::fork(const std::string& name, std::uint64_t 
   const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());
   Draft draft = this->draft();
+  CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
   if (event != 0) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
     CAIRN_ASSIGN_OR_RETURN(const bool contained, log.contains(event));
     if (!contained) return no_event(record().name, event);
     draft.last = event;
@@ -125,8 +146,9 @@ Result<SessionRecord> SessionState::fork(const std::string& name, std::uint64_t 
     }
   }
   const std::uint64_t point = event != 0 ? event : record().head_sequence;
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<TailSlot> tail, newest_tail(log, point));
   return store_->store().fork_session(
-      {name, record(), point, draft.head, std::move(draft.commit.events)});
+      {name, record(), point, draft.head, std::move(draft.commit.events), tail});
 }
 
 // Whether the tokens of the open turn can be read depends on the vocabulary, which only the prompt
