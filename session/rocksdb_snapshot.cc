@@ -13,7 +13,7 @@
 //   - A table that the manifest names and that is gone makes the open fail, and the whole is
 //     repeated. Once open, tables stay readable by their descriptors.
 // RocksDB's secondary instances read the manifest first and the logs second, and pass over files
-// that vanished: under ingestion they show index entries without their blocks (DESIGN.md).
+// that vanished: under ingestion they can show index entries without their blocks (DESIGN.md).
 #include "session/rocksdb_snapshot.h"
 
 #include <fcntl.h>

@@ -126,6 +126,23 @@ Result<SessionRecord> SessionStore::fork_session(const NewFork& fork) {
   return record;
 }
 
+Result<SessionRecord> SessionStore::adopt_session(AdoptedSession session) {
+  SessionRecord& record = session.record;
+  CAIRN_RETURN_IF_ERROR(check_name(record.name));
+  CAIRN_ASSIGN_OR_RETURN(record.id, random_session_id());
+  record.n_events = session.events.size();
+  WriteBatch batch;
+  for (std::size_t i = 0; i < session.events.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(
+        put_record(Family::kEvents, event_key(record.id, i + 1), session.events[i], batch));
+  }
+  TailStore::Changes tails(tails_, batch);
+  for (const NewTail& tail : session.tails) CAIRN_RETURN_IF_ERROR(tails.put(record.id, tail));
+  CAIRN_RETURN_IF_ERROR(add_session(record, batch, Durability::kSynced));
+  tails.written();
+  return record;
+}
+
 Status SessionStore::add_session(const SessionRecord& record, WriteBatch& batch,
                                  Durability durability) {
   const std::lock_guard lock(names_mutex_);

@@ -331,6 +331,15 @@ Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
   return receipt;
 }
 
+Status SessionStore::add_blocks(std::uint32_t kv_namespace, const std::vector<NewBlock>& blocks) {
+  WriteBatch batch;
+  BlockStore::Claim claim(blocks_);
+  CAIRN_RETURN_IF_ERROR(blocks_.claim_missing(blocks, claim));
+  CAIRN_RETURN_IF_ERROR(blocks_.add(kv_namespace, claim, batch));
+  if (batch.empty()) return {};
+  return storage_->write(batch, Durability::kBuffered);
+}
+
 Status SessionStore::sync() { return storage_->write(WriteBatch(), Durability::kSynced); }
 
 // -- statistics --

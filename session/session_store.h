@@ -87,6 +87,13 @@ struct NewFork {
   std::optional<TailSlot> tail = {};  // the origin's tail that is the fork's too
 };
 
+// A session that another store held: what is put under its new id.
+struct AdoptedSession {
+  SessionRecord record = {};             // the id is given, the name may be taken
+  std::vector<std::string> events = {};  // encoded, 1, 2, 3, ...
+  std::vector<NewTail> tails = {};
+};
+
 // Says that a session is open in this process; given back by destruction. May outlive the store.
 class SessionLease {
  public:
@@ -142,6 +149,8 @@ class SessionStore {
   // The same for a fork, which is as durable as its origin's commits. The origin is leased or
   // cannot be removed meanwhile for another reason.
   Result<SessionRecord> fork_session(const NewFork& fork);
+  // The same for all of a session at one instant. Fails with kOutOfDisk besides.
+  Result<SessionRecord> adopt_session(AdoptedSession session);
   // kNotFound where there is none. Finds removed sessions too.
   Result<SessionRecord> load_session(const SessionId& id);
   Result<SessionRecord> find_by_name(std::string_view name);
@@ -183,6 +192,8 @@ class SessionStore {
   // sizes), kNotFound (no such session), kAlreadyExists (the log has the first sequence),
   // kOutOfDisk, kIoError.
   Result<CommitReceipt> commit(const Commit& commit);
+  // Stores blocks that no session names yet: hold them (BlockStore::Hold) until one does.
+  Status add_blocks(std::uint32_t kv_namespace, const std::vector<NewBlock>& blocks);
   // Makes every earlier commit durable.
   Status sync();
 

@@ -245,6 +245,7 @@ Result<SessionTree> show_session(Storage& storage, const std::string& name) {
   SessionTree tree;
   tree.info = session_info(record);
   tree.head = record.head_sequence;
+  if (record.origin) tree.forked_at = record.origin_sequence;
   CAIRN_RETURN_IF_ERROR(read_tree(storage, record, tree));
   mark_path(tree);
   CAIRN_ASSIGN_OR_RETURN(tree.bytes_log,
@@ -262,6 +263,11 @@ Result<StoreStats> read_stats(Storage& storage, const std::string& path) {
   stats.n_sessions = std::ranges::count(sessions, false, &SessionRecord::removed);
   CAIRN_ASSIGN_OR_RETURN(stats.n_blocks, count_keys(storage, Family::kBlockIndex));
   CAIRN_ASSIGN_OR_RETURN(stats.n_tails, count_keys(storage, Family::kTailIndex));
+  const Result<std::string> counters =
+      get_record(storage, Family::kMeta, std::string(kCountersKey));
+  if (counters.status().code() == StatusCode::kNotFound) return stats;
+  if (!counters.ok()) return with_subject("counters", counters.status());
+  CAIRN_ASSIGN_OR_RETURN(stats.counters, decode_store_counters(*counters));
   return stats;
 }
 

@@ -1,4 +1,5 @@
 // Implements cairn::Store of cairn/store.h.
+#include "session/session_import.h"
 #include "session/store_state.h"
 
 namespace cairn {
@@ -79,6 +80,12 @@ Status Store::set_labels(const std::string& name,
                          const std::map<std::string, std::string>& labels) {
   CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record, state_->store().find_by_name(name));
   return state_->store().set_labels(record.id, labels);
+}
+
+Result<SessionInfo> Store::import_session(const std::string& file, const std::string& name) {
+  CAIRN_ASSIGN_OR_RETURN(const session::SessionRecord record,
+                         session::import_session(state_->store(), file, name));
+  return session::session_info(record);
 }
 
 }  // namespace cairn

@@ -7,6 +7,7 @@
 
 #include "session/encrypted_storage.h"
 #include "session/rocksdb_snapshot.h"
+#include "session/session_export.h"
 #include "session/session_view.h"
 #include "session/storage_key.h"
 #include "session/store_keys.h"
@@ -88,6 +89,10 @@ Result<StoreStats> StoreReader::stats() const {
 
 Result<VerifyReport> StoreReader::verify() const {
   return session::verify_store(state_->storage(), state_->directory());
+}
+
+Status StoreReader::export_session(const std::string& name, const std::string& file) const {
+  return session::export_session(state_->storage(), name, file);
 }
 
 }  // namespace cairn

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "session/sealed_value.h"
 #include "session/storage_key.h"
@@ -122,6 +123,16 @@ Result<LogEvent> read_event(Storage& storage, const SessionId& id, std::uint64_t
   Result<LogEvent> event = decode_log_entry(key, *value);
   if (!event.ok()) return with_subject(subject, event.status());
   return event;
+}
+
+void visit_chains(LogEvent& event,
+                  const std::function<void(BlockKey& key, std::uint32_t& n_blocks)>& visit) {
+  if (auto* mark = std::get_if<MarkSet>(&event.body)) {
+    visit(mark->chain_key, mark->stored_blocks);
+  } else if (auto* rewind = std::get_if<HeadMoved>(&event.body)) {
+    visit(rewind->chain_key, rewind->stored_blocks);
+  }
+  if (event.head) visit(event.head->chain_key, event.head->stored_blocks);
 }
 
 Status visit_events(Storage& storage, const SessionId& id, std::uint64_t first,

@@ -47,6 +47,11 @@ Result<std::vector<LogPart>> log_parts(Storage& storage, const SessionRecord& re
 // One event of the session's own log. kNotFound where there is none.
 Result<LogEvent> read_event(Storage& storage, const SessionId& id, std::uint64_t sequence);
 
+// Visits what the event says of stored chains of blocks: the key of the last one and their number,
+// 0 = none. Both may be changed.
+void visit_chains(LogEvent& event,
+                  const std::function<void(BlockKey& key, std::uint32_t& n_blocks)>& visit);
+
 // The events of the session's own log from `first` on, ascending; `visit` returns false to stop.
 // kCorrupt if one is damaged, kUnsupported if one is of a kind that must be known and is not.
 Status visit_events(Storage& storage, const SessionId& id, std::uint64_t first,

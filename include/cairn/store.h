@@ -168,6 +168,7 @@ struct SessionTree {
   SessionInfo info;
   std::vector<SessionEvent> events;
   std::uint64_t head = 0;
+  std::uint64_t forked_at = 0;  // events up to this one are shared with the origin; 0 = none
   std::int64_t n_blocks = 0,
                n_blocks_shared = 0;  // of the head's chain; shared with other sessions
   std::int64_t bytes_blocks = 0, bytes_tails = 0, bytes_log = 0;
