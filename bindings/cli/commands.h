@@ -16,6 +16,20 @@ inline constexpr int kExitNoAnswer = 2;
 // `cairn info PATH [--json]`: what a checkpoint is and whether it is complete.
 void add_info_command(CLI::App& app, int& exit_code);
 
+// `cairn sessions | stats | verify STORE`, `cairn show STORE NAME`, `cairn export STORE NAME FILE`:
+// a store seen from outside, while another process may have it open.
+void add_sessions_command(CLI::App& app, int& exit_code);
+void add_show_command(CLI::App& app, int& exit_code);
+void add_stats_command(CLI::App& app, int& exit_code);
+void add_verify_command(CLI::App& app, int& exit_code);
+void add_export_command(CLI::App& app, int& exit_code);
+
+// `cairn gc | import | remove | rename STORE ...`: changes to a store that nobody else has open.
+void add_gc_command(CLI::App& app, int& exit_code);
+void add_import_command(CLI::App& app, int& exit_code);
+void add_remove_command(CLI::App& app, int& exit_code);
+void add_rename_command(CLI::App& app, int& exit_code);
+
 }  // namespace cairn::cli
 
 #endif  // CAIRN_BINDINGS_CLI_COMMANDS_H_

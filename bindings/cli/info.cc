@@ -9,6 +9,7 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/json_writer.h"
+#include "bindings/cli/terminal_text.h"
 #include "bindings/cli/text_table.h"
 #include "cairn/checkpoint.h"
 
@@ -101,14 +102,6 @@ std::string kv_text(const ModelInfo& model) {
   return "KV cache\n" + table.text(2) + "  " + with_commas(model.global_kv_bytes_per_block) +
          " bytes a block of 128 tokens\n  " + with_commas(model.window_bytes) +
          " bytes of sliding windows (" + std::to_string(model.window) + " tokens) a sequence\n";
-}
-
-// Names come from files: a terminal gets no control characters from them.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
 }
 
 std::string problems_text(const std::vector<std::string>& problems) {

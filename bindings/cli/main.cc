@@ -14,7 +14,13 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", cairn::version());
   app.require_subcommand(1);
   int exit_code = cairn::cli::kExitFine;
-  cairn::cli::add_info_command(app, exit_code);
+  for (const auto add_command :
+       {cairn::cli::add_info_command, cairn::cli::add_sessions_command,
+        cairn::cli::add_show_command, cairn::cli::add_stats_command, cairn::cli::add_verify_command,
+        cairn::cli::add_gc_command, cairn::cli::add_export_command, cairn::cli::add_import_command,
+        cairn::cli::add_remove_command, cairn::cli::add_rename_command}) {
+    add_command(app, exit_code);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

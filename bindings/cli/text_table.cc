@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "bindings/cli/terminal_text.h"
+
 namespace cairn::cli {
 namespace {
 
@@ -13,7 +15,7 @@ std::string line(const std::vector<std::string>& cells, const std::vector<std::s
   std::string text(static_cast<std::size_t>(indent), ' ');
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (i > 0) text += "  ";
-    const std::string padding(widths[i] - cells[i].size(), ' ');
+    const std::string padding(widths[i] - width_of(cells[i]), ' ');
     text += columns[i].align == Align::kRight ? padding + cells[i] : cells[i] + padding;
   }
   text.erase(text.find_last_not_of(' ') + 1);
@@ -32,8 +34,8 @@ std::string TextTable::text(int indent) const {
   for (const Column& column : columns_) titles.push_back(column.title);
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    std::size_t width = titles[i].size();
-    for (const auto& row : rows_) width = std::max(width, row[i].size());
+    std::size_t width = width_of(titles[i]);
+    for (const auto& row : rows_) width = std::max(width, width_of(row[i]));
     widths.push_back(width);
   }
   std::string text;

@@ -1,13 +1,12 @@
 // Runs the command-line program: exit codes, text and JSON of `cairn info`.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <boost/json.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
+#include "tests/bindings/run_cairn.h"
 #include "tests/support/temporary_folder.h"
 
 namespace cairn {
@@ -15,32 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace json = boost::json;
+using test::contains;
+using test::Outcome;
+using test::run_cairn;
 
 const std::string kReleased = std::string(CAIRN_TEST_DATA) + "/released/config.json";
 const std::string kTinyA = std::string(CAIRN_SOURCE_DIR) + "/examples/models/tiny-a";
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // stdout and stderr
-};
-
-Outcome run_cairn(const std::string& arguments) {
-  const std::string command = std::string("'" CAIRN_CLI_PATH "' ") + arguments + " 2>&1";
-  Outcome outcome;
-  std::FILE* const pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
-    outcome.text.append(buffer, n);
-  }
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
-  return outcome;
-}
-
-bool contains(const Outcome& outcome, std::string_view part) {
-  return outcome.text.find(part) != std::string::npos;
-}
 
 TEST(CliInfo, released_configuration_is_described) {
   const Outcome outcome = run_cairn("info '" + kReleased + "'");
