@@ -1,4 +1,4 @@
-// A session as one file (FORMAT.md section 9): the frames, and nothing of what they mean.
+// A session as one file (FORMAT.md section 10): the frames, and nothing of what they mean.
 #ifndef CAIRN_SESSION_SESSION_FILE_H_
 #define CAIRN_SESSION_SESSION_FILE_H_
 
