@@ -12,10 +12,10 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -75,14 +75,17 @@ class SessionsDigest {
     }
     return sum;
   }
-  void apply(const Pairs& changed) {
+  // Makes room for what apply() will set; a pair of zero adds nothing.
+  void prepare(const Pairs& changed) {
+    for (const auto& [key, pair] : changed) pairs_.try_emplace(key);
+  }
+  // Of prepared changes.
+  void apply(const Pairs& changed) noexcept {
     sum_ = sum_with(changed);
     for (const auto& [key, pair] : changed) {
-      if (pair == StateDigest{}) {
-        pairs_.erase(key);
-      } else {
-        pairs_[key] = pair;
-      }
+      const auto at = pairs_.find(key);
+      at->second = pair;
+      if (pair == StateDigest{}) pairs_.erase(at);
     }
   }
 
@@ -217,8 +220,7 @@ class Marking final : public Storage {
     queue_.push_back(&self);
     changed_.wait(lock, [&] { return self.done || (!writing_ && queue_.front() == &self); });
     if (self.done) return self.status;
-    const std::vector<Waiting*> group(queue_.begin(), queue_.end());
-    queue_.clear();
+    const std::vector<Waiting*> group = std::exchange(queue_, {});
     writing_ = true;
     lock.unlock();
     write_group(group);
@@ -229,14 +231,27 @@ class Marking final : public Storage {
     return self.status;
   }
 
-  void write_group(const std::vector<Waiting*>& group) {
+  void write_group(const std::vector<Waiting*>& group) noexcept {
     const Status status = write_merged(group);
     // Together they may need more room than the disk has; one alone may fit.
     const bool alone = status.code() == StatusCode::kOutOfDisk && group.size() > 1;
-    for (Waiting* waiting : group) waiting->status = alone ? write_merged({waiting}) : status;
+    for (Waiting* const& waiting : group) {
+      waiting->status = alone ? write_merged({&waiting, 1}) : status;
+    }
   }
 
-  Status write_merged(const std::vector<Waiting*>& group) {
+  // The others of the group wait: whatever is thrown ends here.
+  Status write_merged(std::span<Waiting* const> group) noexcept {
+    try {
+      return merge_and_write(group);
+    } catch (...) {
+      // Where the batch may be written and the mark does not say so, no other may follow.
+      if (handed_over_) failure_ = out_of_memory_;
+      return out_of_memory_;
+    }
+  }
+
+  Status merge_and_write(std::span<Waiting* const> group) {
     CAIRN_RETURN_IF_ERROR(failure_);
     auto durability = Durability::kBuffered;
     WriteBatch merged;
@@ -251,6 +266,7 @@ class Marking final : public Storage {
     const CommitPoint point = {content_.acknowledged.number + 1, digest_.sum_with(changed)};
     CAIRN_RETURN_IF_ERROR(
         put_record(Family::kMeta, std::string(kCommitKey), encode_number(point.number), merged));
+    digest_.prepare(changed);
     CAIRN_RETURN_IF_ERROR(write_numbered(merged, point, durability));
     digest_.apply(changed);
     return {};
@@ -259,14 +275,19 @@ class Marking final : public Storage {
   Status write_numbered(const WriteBatch& batch, const CommitPoint& point, Durability durability) {
     content_.pending = point;
     CAIRN_RETURN_IF_ERROR(write_mark(false));
-    CAIRN_RETURN_IF_ERROR(inner_->write(batch, durability));
+    handed_over_ = true;
+    const Status written = inner_->write(batch, durability);
+    handed_over_ = written.ok();
+    CAIRN_RETURN_IF_ERROR(written);
     content_.acknowledged = point;
     const bool synced = durability == Durability::kSynced;
     if (synced) {
       content_.synced = point;
       content_.manifest = manifest_.look();
     }
-    return write_mark(synced);
+    const Status marked = write_mark(synced);
+    handed_over_ = false;
+    return marked;
   }
 
   // What is on the disk after a failed write or sync is not known: nothing more is written.
@@ -283,10 +304,13 @@ class Marking final : public Storage {
   MarkContent content_;
   SessionsDigest digest_;
   Status failure_;
+  bool handed_over_ = false;  // a batch is with the database, the mark does not say yet how it went
+  // Made in time: there may be no memory to say so.
+  const Status out_of_memory_ = {StatusCode::kOutOfMemory, "store: out of memory in a commit"};
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Waiting*> queue_;
+  std::vector<Waiting*> queue_;
   bool writing_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include "session/tail_store.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "session/sealed_value.h"
@@ -25,6 +26,15 @@ constexpr std::uint64_t kRemovedBytesMax = 64 << 20;
 
 Status about(const TailSlot& slot, const Status& status) {
   return with_subject("tail of " + subject_of(slot.session), status);
+}
+
+// Adds to a list of what can be given back later. Without memory that waits for a collection.
+template <class Item>
+void note(std::vector<Item>& list, const Item& item) noexcept {
+  try {
+    list.push_back(item);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 // Whether the payload's descriptor is the one that the index expects. Session and slot are those it
@@ -83,15 +93,11 @@ TailStore::Changes::~Changes() {
   if (written_) return;
   const std::lock_guard lock(store_.mutex_);
   for (auto it = renamed_.rbegin(); it != renamed_.rend(); ++it) {
-    if (it->before.number != 0) {
-      store_.slots_[it->slot] = it->before;
-    } else {
-      store_.slots_.erase(it->slot);
-    }
+    store_.slots_.find(it->slot)->second = it->before;
     store_.release(it->after);
   }
   for (const Named& tail : buried_) {
-    if (!store_.uses_.contains(tail.number)) store_.dead_.push_back(tail);
+    if (!store_.uses_.contains(tail.number)) note(store_.dead_, tail);
   }
 }
 
@@ -131,8 +137,8 @@ Result<bool> TailStore::Changes::share(const TailSlot& from, const TailSlot& to)
 // Lets the slot name a number that the caller holds a use of, which ends here.
 Status TailStore::Changes::name_held(const TailRecord& record) {
   const Named tail = {record.number, record.payload_bytes};
-  const Status added = put_record(Family::kTailIndex, tail_key(record.session, record.slot),
-                                  encode(record), batch_);
+  const Status added =
+      put_record(Family::kTailIndex, tail_key(record.session, record.slot), encode(record), batch_);
   if (added.ok()) set({record.session, record.slot}, tail);
   const std::lock_guard lock(store_.mutex_);
   store_.release(tail);
@@ -159,15 +165,11 @@ Status TailStore::Changes::remove_all(const SessionId& session) {
 
 void TailStore::Changes::set(const TailSlot& slot, const Named& after) {
   const std::lock_guard lock(store_.mutex_);
-  const auto found = store_.slots_.find(slot);
-  const Named before = found == store_.slots_.end() ? Named{} : found->second;
-  if (after.number != 0) {
-    store_.slots_[slot] = after;
-    ++store_.uses_[after.number];
-  } else if (found != store_.slots_.end()) {
-    store_.slots_.erase(found);
-  }
-  renamed_.push_back({slot, before, after});
+  Named& named = store_.slots_.try_emplace(slot).first->second;
+  const Named before = named;
+  renamed_.push_back({slot, before, after});  // from here on it can be undone without memory
+  named = after;
+  if (after.number != 0) ++store_.uses_[after.number];
   const auto taken_here = std::ranges::count_if(
       renamed_, [&](const Renamed& renamed) { return renamed.before.number == before.number; });
   if (before.number != 0 && store_.uses_[before.number] == taken_here) bury(before);
@@ -193,15 +195,17 @@ void TailStore::Changes::written() {
   if (many) (void)store_.reclaim();
 }
 
-void TailStore::release(const Named& tail) {
-  if (tail.number == 0 || --uses_[tail.number] > 0) return;
-  uses_.erase(tail.number);
-  dead_.push_back(tail);
+void TailStore::release(const Named& tail) noexcept {
+  if (tail.number == 0) return;
+  const auto uses = uses_.find(tail.number);
+  if (--uses->second > 0) return;
+  uses_.erase(uses);
+  note(dead_, tail);
 }
 
-void TailStore::buried(const Named& tail) {
+void TailStore::buried(const Named& tail) noexcept {
   std::erase_if(dead_, [&](const Named& dead) { return dead.number == tail.number; });
-  removed_.push_back(tail.number);
+  note(removed_, tail.number);
   removed_bytes_ += tail.payload_bytes;
 }
 
@@ -279,8 +283,8 @@ Status TailStore::visit(const std::function<bool(const TailRecord&)>& visit) {
 
 // -- disk space --
 
-// Runs of removed numbers without one in use between them are tables of their own, or parts of small
-// ones that compaction rewrites.
+// Runs of removed numbers without one in use between them are tables of their own, or parts of
+// small ones that compaction rewrites.
 Status TailStore::reclaim() {
   std::vector<KeyRange> ranges;
   {

@@ -91,13 +91,13 @@ class TailStore {
   Result<Tail> read(const TailSlot& slot);
   Result<std::uint64_t> take_number();
   // Both with the mutex held.
-  void release(const Named& tail);
-  void buried(const Named& tail);
+  void release(const Named& tail) noexcept;
+  void buried(const Named& tail) noexcept;
 
   Storage& storage_;
   Counters& counters_;
-  std::mutex mutex_;  // guards what follows
-  std::map<TailSlot, Named> slots_;
+  std::mutex mutex_;                 // guards what follows
+  std::map<TailSlot, Named> slots_;  // emptied ones stay, with the number 0
   // How often a number is named, by slots and by changes that are not over.
   std::map<std::uint64_t, std::int64_t> uses_;
   std::vector<Named> dead_;             // named no more, their bytes not yet removed
