@@ -153,7 +153,7 @@ static void structs_keep_their_layout(void) {
   CHECK(offsetof(cairn_message, reserved) == 60);
   CHECK(offsetof(cairn_tool_call, reserved) == 44);
   CHECK(offsetof(cairn_reuse, bytes_read) == 88);
-  CHECK(offsetof(cairn_mark, rewound) == 36);
+  CHECK(offsetof(cairn_mark, rewound) == 44);
   CHECK(offsetof(cairn_verify_report, n_problems) == 48);
   CHECK(offsetof(cairn_usage, decode_ms) == 80);
 }
