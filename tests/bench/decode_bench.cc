@@ -3,10 +3,7 @@
 //
 //   decode_bench [--model DIR] [--prompt WORDS] [--tokens N] [--rounds N] [--threads N]
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -18,35 +15,18 @@
 #include "engine/runtime.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
+#include "tests/bench/measure.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
+using namespace cairn::bench;
 using cairn::TokenId;
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string model = CAIRN_SOURCE_DIR "/examples/models/tiny-a";
   int prompt_words = 300, tokens = 400, rounds = 5, threads = 1;
 };
-
-template <class Value>
-Value checked(cairn::Result<Value> result) {
-  if (result.ok()) return std::move(*result);
-  std::fprintf(stderr, "decode_bench: %s\n", result.status().to_string().c_str());
-  std::exit(1);
-}
-
-void check(const cairn::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "decode_bench: %s\n", status.to_string().c_str());
-  std::exit(1);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 std::string prompt_text(int n_words) {
   std::string text;
@@ -97,22 +77,19 @@ double run_engine(const cairn::Model& model, std::int64_t n_prompt, std::int64_t
                                 greedy, sequence.position());
       check(sequence.decode(token));
     }
-    const std::chrono::duration<double, std::milli> ms = Clock::now() - start;
-    done.set_value(ms.count() / static_cast<double>(n_tokens));
+    done.set_value(ms_since(start) / static_cast<double>(n_tokens));
   });
   return done.get_future().get();
 }
 
 Options parse(int argc, char** argv) {
+  const Flags flags(argc, argv);
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--model") options.model = argv[i + 1];
-    if (name == "--prompt") options.prompt_words = std::atoi(argv[i + 1]);
-    if (name == "--tokens") options.tokens = std::atoi(argv[i + 1]);
-    if (name == "--rounds") options.rounds = std::atoi(argv[i + 1]);
-    if (name == "--threads") options.threads = std::atoi(argv[i + 1]);
-  }
+  if (!flags.text("--model").empty()) options.model = flags.text("--model");
+  options.prompt_words = flags.number("--prompt", options.prompt_words);
+  options.tokens = flags.number("--tokens", options.tokens);
+  options.rounds = flags.number("--rounds", options.rounds);
+  options.threads = flags.number("--threads", options.threads);
   return options;
 }
 

@@ -3,48 +3,29 @@
 // kept and check every byte with a checksum where that is said. Prints medians and ratios; cold
 // runs have no page of the files in memory.
 #include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "session/block_reader.h"
 #include "session/session_store.h"
+#include "tests/bench/measure.h"
 #include "tests/session/store_samples.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace cairn;
-using Clock = std::chrono::steady_clock;
+using namespace cairn::bench;
 
 constexpr std::size_t kBlockBytes = 113'920;  // of the released shape
 constexpr std::size_t kCommitted = 16;        // blocks a commit, as a prefill does
-
-struct Options {
-  std::size_t n_blocks = 782;  // 100k tokens
-  int n_runs = 7;
-  std::string folder;  // empty: a temporary one
-};
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 // Takes a file's pages out of memory. They must be on the disk.
 void forget(const std::filesystem::path& path) {
@@ -80,7 +61,7 @@ double read_file(const std::filesystem::path& path, std::size_t n_blocks) {
     if (read(file, kept.back().get(), kBlockBytes) != static_cast<ssize_t>(kBlockBytes)) return 0;
   }
   close(file);
-  return seconds_since(start);
+  return ms_since(start);
 }
 
 // --- The store.
@@ -121,21 +102,22 @@ double restore(session::SessionStore& store, const std::vector<test::SampleBlock
     kept.insert(kept.end(), batch.pages.begin(), batch.pages.end());
     last = batch.last;
   }
-  const double seconds = seconds_since(start);
+  const double ms = ms_since(start);
   if (kept.size() != chain.size() || kept.back()->bytes != chain.back().payload) std::exit(4);
-  return seconds;
+  return ms;
 }
 
 void report(const char* name, const std::vector<double>& file, const std::vector<double>& store,
             double n_bytes) {
   const double a = median(file), b = median(store);
   std::printf("%-5s file %6.1f ms (%5.0f MB/s)   restore %6.1f ms (%5.0f MB/s)   ratio %.2f\n",
-              name, a * 1e3, n_bytes / a / 1e6, b * 1e3, n_bytes / b / 1e6, b / a);
+              name, a, n_bytes / a / 1e3, b, n_bytes / b / 1e3, b / a);
 }
 
-void run(const Options& options, const std::filesystem::path& folder) {
+void run(const Flags& flags, const std::filesystem::path& folder) {
+  const auto n_blocks = static_cast<std::size_t>(flags.number("--blocks", 782));  // 100k tokens
   const std::vector<test::SampleBlock> chain =
-      test::sample_chain(1, static_cast<std::uint32_t>(options.n_blocks), kBlockBytes);
+      test::sample_chain(1, static_cast<std::uint32_t>(n_blocks), kBlockBytes);
   const std::filesystem::path file = folder / "one-file";
   write_file(file, chain);
   { fill(*test::open_store((folder / "store").string()), chain); }
@@ -143,35 +125,24 @@ void run(const Options& options, const std::filesystem::path& folder) {
   for (const bool cold : {true, false}) {
     std::vector<double> file_runs, store_runs;
     if (!cold) restore(*store, chain);
-    for (int i = 0; i < options.n_runs; ++i) {  // in turns: both see the same machine
+    for (int i = 0; i < flags.number("--runs", 7); ++i) {  // in turns: both see the same machine
       if (cold) forget(file);
-      file_runs.push_back(read_file(file, options.n_blocks));
+      file_runs.push_back(read_file(file, n_blocks));
       if (cold) forget_all(folder / "store");
       store_runs.push_back(restore(*store, chain));
     }
     report(cold ? "cold" : "warm", file_runs, store_runs,
-           static_cast<double>(options.n_blocks * kBlockBytes));
+           static_cast<double>(n_blocks * kBlockBytes));
   }
-}
-
-Options parse(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view name = argv[i], value = argv[i + 1];
-    if (name == "--blocks")
-      std::from_chars(value.data(), value.data() + value.size(), options.n_blocks);
-    if (name == "--runs")
-      std::from_chars(value.data(), value.data() + value.size(), options.n_runs);
-    if (name == "--folder") options.folder = value;
-  }
-  return options;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+  const Flags flags(argc, argv);
+  const std::string folder = flags.text("--folder");
   const test::TemporaryFolder temporary;
-  run(options, options.folder.empty() ? temporary.path() : std::filesystem::path(options.folder));
+  print_load();
+  run(flags, folder.empty() ? temporary.path() : std::filesystem::path(folder));
   return 0;
 }
