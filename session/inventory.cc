@@ -51,6 +51,13 @@ Result<std::vector<IndexedTail>> read_tails(Storage& storage,
   return tails;
 }
 
+// Whether the event, of the session or inherited, was not removed.
+Result<bool> has_event(Storage& storage, const SessionRecord& record, std::uint64_t sequence) {
+  if (record.origin && sequence <= record.origin_sequence) return true;
+  const StatusCode code = read_event(storage, record.id, sequence).status().code();
+  return code != StatusCode::kNotFound;
+}
+
 // Each state once, however many slots name it.
 void add_tails(const std::vector<IndexedTail>& indexed, const std::vector<std::int64_t>& ages,
                const std::vector<bool>& open, Inventory& inventory) {
@@ -82,8 +89,11 @@ void add_tails(const std::vector<IndexedTail>& indexed, const std::vector<std::i
 
 Result<std::vector<Root>> LoggedRoots::of(Storage& storage, const SessionRecord& record) {
   Found& found = sessions_[record.id];
-  if (record.n_branches < found.n_branches) found = {};
-  found.n_branches = record.n_branches;
+  const std::uint64_t n_removed =
+      record.head_sequence - (record.origin ? record.origin_sequence : 0) - record.n_events;
+  if (n_removed != found.n_removed) found = {};
+  found.n_removed = n_removed;
+  std::vector<std::pair<std::uint64_t, Root>> branches;  // by their last event
   const Status status =
       visit_events(storage, record.id, found.next_sequence, [&](LogEvent&& event) {
         found.next_sequence = event.sequence + 1;
@@ -92,13 +102,17 @@ Result<std::vector<Root>> LoggedRoots::of(Storage& storage, const SessionRecord&
         }
         if (const auto* left = std::get_if<HeadMoved>(&event.body);
             left && left->stored_blocks > 0) {
-          found.roots.push_back({left->chain_key, Root::Kind::kBranch});
+          branches.push_back({left->from, {left->chain_key, Root::Kind::kBranch}});
         }
         return true;
       });
   if (!status.ok() && status.code() != StatusCode::kCorrupt &&
       status.code() != StatusCode::kUnsupported) {
     return status;
+  }
+  for (const auto& [last, root] : branches) {
+    CAIRN_ASSIGN_OR_RETURN(const bool is_there, has_event(storage, record, last));
+    if (is_there) found.roots.push_back(root);
   }
   return found.roots;
 }

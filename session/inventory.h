@@ -35,7 +35,7 @@ class LoggedRoots {
  private:
   struct Found {
     std::uint64_t next_sequence = 1;
-    std::uint32_t n_branches = 0;  // as of the last call; fewer since: some were removed
+    std::uint64_t n_removed = 0;  // events, as of the last call; more since: begin again
     std::vector<Root> roots;
   };
   std::map<SessionId, Found> sessions_;

@@ -6,9 +6,10 @@
 
 namespace cairn::session {
 
-Result<LogTree> LogTree::read(Storage& storage, const SessionId& id) {
+Result<LogTree> LogTree::read(Storage& storage, const SessionRecord& record) {
   LogTree tree;
-  CAIRN_RETURN_IF_ERROR(visit_events(storage, id, 1, [&](LogEvent&& event) {
+  if (record.origin) tree.origin_sequence_ = record.origin_sequence;
+  CAIRN_RETURN_IF_ERROR(visit_events(storage, record.id, 1, [&](LogEvent&& event) {
     tree.parents_[event.sequence] = event.parent;
     if (auto* mark = std::get_if<MarkSet>(&event.body)) {
       tree.marks_.push_back({event.sequence, false, std::move(mark->name), event.time_ms,
@@ -43,9 +44,8 @@ std::vector<LogPlace> LogTree::places(std::uint64_t head) const {
   for (LogPlace place : left_) {
     // A rewind that nothing followed adds nothing to where it went.
     while (rewinds_.contains(place.event)) place.event = parents_.at(place.event);
-    // Where a fork began is in the log of its origin.
-    const bool is_there = parents_.contains(place.event) || (place.event > 0 && !parents_.empty() &&
-                                                             place.event < parents_.begin()->first);
+    const bool inherited = place.event > 0 && place.event <= origin_sequence_;
+    const bool is_there = inherited || parents_.contains(place.event);
     if (is_there && seen.insert(place.event).second) places.push_back(std::move(place));
   }
   std::ranges::sort(places, {}, &LogPlace::event);

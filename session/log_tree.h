@@ -29,7 +29,7 @@ struct LogPlace {
 class LogTree {
  public:
   // Reads all events of the session's own log, whichever branch they are on. Fails as visit_events.
-  static Result<LogTree> read(Storage& storage, const SessionId& id);
+  static Result<LogTree> read(Storage& storage, const SessionRecord& record);
 
   // Marks, and the ends of branches that are there and not on the path to `head`; oldest first.
   std::vector<LogPlace> places(std::uint64_t head) const;
@@ -43,6 +43,7 @@ class LogTree {
   // Adds the event and those before it, up to the first that is not in this log.
   void add_path(std::uint64_t event, std::set<std::uint64_t>& path) const;
 
+  std::uint64_t origin_sequence_ = 0;               // of a fork: events up to it are its origin's
   std::map<std::uint64_t, std::uint64_t> parents_;  // by event
   std::set<std::uint64_t> rewinds_, kept_;
   std::vector<LogPlace> marks_, left_;  // left_: as each rewind says it

@@ -132,9 +132,9 @@ Result<SessionRecord> SessionStore::adopt_session(AdoptedSession session) {
   CAIRN_ASSIGN_OR_RETURN(record.id, random_session_id());
   record.n_events = session.events.size();
   WriteBatch batch;
-  for (std::size_t i = 0; i < session.events.size(); ++i) {
+  for (const EncodedEvent& event : session.events) {
     CAIRN_RETURN_IF_ERROR(
-        put_record(Family::kEvents, event_key(record.id, i + 1), session.events[i], batch));
+        put_record(Family::kEvents, event_key(record.id, event.sequence), event.content, batch));
   }
   TailStore::Changes tails(tails_, batch);
   for (const NewTail& tail : session.tails) CAIRN_RETURN_IF_ERROR(tails.put(record.id, tail));

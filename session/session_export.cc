@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "session/block_graph.h"
 #include "session/sealed_value.h"
 #include "session/session_file.h"
+#include "session/session_log.h"
 #include "session/storage_key.h"
 #include "session/stored_records.h"
 
@@ -54,32 +56,44 @@ class Export {
 
   Status add_log() {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<LogPart> parts, log_parts(storage_, record_));
-    std::uint64_t next = 1;
+    CAIRN_ASSIGN_OR_RETURN(const std::set<std::uint64_t> inherited, inherited_events());
     for (const LogPart& part : parts) {
       if (part.first > part.last) continue;
       Status status;
-      CAIRN_RETURN_IF_ERROR(storage_.scan(Family::kEvents, session_key(part.session),
-                                          event_key(part.session, part.first),
-                                          [&](std::string_view key, std::string_view value) {
-                                            if (*parse_event_sequence(key) > part.last)
-                                              return false;
-                                            status = add_event(key, value, next++);
-                                            return status.ok();
-                                          }));
+      CAIRN_RETURN_IF_ERROR(storage_.scan(
+          Family::kEvents, session_key(part.session), event_key(part.session, part.first),
+          [&](std::string_view key, std::string_view value) {
+            const std::optional<std::uint64_t> sequence = parse_event_sequence(key);
+            if (!sequence || *sequence > part.last) return false;
+            const bool wanted = part.session == record_.id || inherited.contains(*sequence);
+            if (wanted) status = add_event(key, value);
+            return status.ok();
+          }));
       CAIRN_RETURN_IF_ERROR(with_subject(subject_of(part.session), status));
     }
-    if (next != record_.head_sequence + 1) {
+    if (*events_.rbegin() != record_.head_sequence) {
       return corrupt(subject_of(record_.id) + ": its log ends before its head");
     }
     return {};
   }
 
+  // Those that lead to where the session forked: what is beside them is not its own.
+  Result<std::set<std::uint64_t>> inherited_events() const {
+    std::set<std::uint64_t> events;
+    if (!record_.origin) return events;
+    CAIRN_ASSIGN_OR_RETURN(const SessionLog log, SessionLog::open(storage_, record_));
+    CAIRN_RETURN_IF_ERROR(log.visit_path(record_.origin_sequence,
+                                         [&](LogEvent&& event) { events.insert(event.sequence); }));
+    return events;
+  }
+
   // The event as it is stored: one of a kind that this build does not know goes along.
-  Status add_event(std::string_view key, std::string_view value, std::uint64_t expected) {
+  Status add_event(std::string_view key, std::string_view value) {
     CAIRN_ASSIGN_OR_RETURN(LogEvent event, decode_log_entry(key, value));
-    if (event.sequence != expected) {
-      return corrupt("event " + std::to_string(expected) + " is missing");
+    if (!events_.contains(event.parent)) {
+      return corrupt("event " + std::to_string(event.parent) + " is missing");
     }
+    events_.insert(event.sequence);
     visit_chains(event,
                  [&](const BlockKey& end, std::uint32_t n_blocks) { add_end(end, n_blocks); });
     CAIRN_ASSIGN_OR_RETURN(const std::string content, unseal_record(Family::kEvents, key, value));
@@ -96,7 +110,7 @@ class Export {
     return storage_.scan(Family::kTailIndex, prefix, prefix,
                          [&](std::string_view key, std::string_view value) {
                            const Result<TailRecord> tail = decode_tail_entry(key, value);
-                           if (!tail.ok()) return true;
+                           if (!tail.ok() || !events_.contains(tail->sequence)) return true;
                            tails_.push_back(*tail);
                            if (tail->position >= kBlockTokens) add_end(tail->chain_key, 1);
                            return true;
@@ -176,7 +190,8 @@ class Export {
   const SessionRecord record_;
   SessionFileWriter& file_;
   BlockKey root_{};
-  std::vector<BlockKey> ends_;  // of chains to export
+  std::set<std::uint64_t> events_ = {0};  // exported, and what the first ones follow
+  std::vector<BlockKey> ends_;            // of chains to export
   BlockKeySet seen_ends_;
   std::vector<TailRecord> tails_;
   BlockKeySet exported_;

@@ -8,7 +8,7 @@
 
 namespace cairn::session {
 
-// Writes the session's record, its whole log (what it shares with its origins included), and as
+// Writes the session's record, its log (what leads from its origins to it included), and as
 // much of its blocks and tails as checks and hangs together. Fails with kNotFound (no session),
 // kCorrupt (its record or log), kAlreadyExists (the file), kOutOfDisk, kIoError; no file then.
 Status export_session(Storage& storage, const std::string& name, const std::string& file);

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -61,7 +62,6 @@ class Import {
     CAIRN_ASSIGN_OR_RETURN(record_.kv_namespace, store_.open_namespace(kv_namespace));
     root_ = root_key(kv_namespace);
     keys_.clear();
-    n_events_ = 0;
     AdoptedSession session;
     CAIRN_RETURN_IF_ERROR(for_each([&](Frame& frame) { return take(frame, session); }));
     if (!name.empty()) record_.name = name;
@@ -112,8 +112,9 @@ class Import {
 
   Status check_event(const Frame& frame) {
     CAIRN_ASSIGN_OR_RETURN(const LogEvent event, decode_event(frame.content));
-    if (event.sequence != ++n_events_) return corrupt("not the event after the one before");
-    if (event.parent >= event.sequence) return corrupt("an event whose parent is not before it");
+    if (event.sequence <= *known_events_.rbegin()) return corrupt("an event that is too late");
+    if (!known_events_.contains(event.parent)) return corrupt("an event that follows none");
+    known_events_.insert(event.sequence);
     n_log_bytes_ += frame.content.size();
     if (n_log_bytes_ > kLogBytesMax) return corrupt("a log of more than 128 MiB");
     return {};
@@ -124,7 +125,7 @@ class Import {
   Result<TailRecord> check_tail(const Frame& frame) {
     CAIRN_ASSIGN_OR_RETURN(const TailRecord tail, decode_tail_record(frame.content));
     if (tail.payload_bytes != frame.payload().size()) return corrupt("a tail of another size");
-    if (tail.slot > n_events_ || tail.sequence > n_events_) {
+    if (!known_events_.contains(tail.slot) || !known_events_.contains(tail.sequence)) {
       return corrupt("a tail of an event that is not there");
     }
     if (tail.position < kBlockTokens) return tail;
@@ -136,7 +137,8 @@ class Import {
   }
 
   Status check_end() const {
-    if (record_.head_sequence != n_events_) return corrupt("its log ends before its head");
+    if (record_.head_sequence != *known_events_.rbegin())
+      return corrupt("its log ends before its head");
     return {};
   }
 
@@ -171,7 +173,7 @@ class Import {
     if (frame.kind != FrameKind::kEnd) return {};
     CAIRN_RETURN_IF_ERROR(write_blocks());
     for (const std::string& content : events_) {
-      CAIRN_ASSIGN_OR_RETURN(std::string rekeyed, rekey_event(content));
+      CAIRN_ASSIGN_OR_RETURN(EncodedEvent rekeyed, rekey_event(content));
       session.events.push_back(std::move(rekeyed));
     }
     return {};
@@ -203,7 +205,6 @@ class Import {
   }
 
   Status take_tail(Frame frame) {
-    n_events_ = record_.head_sequence;
     CAIRN_ASSIGN_OR_RETURN(const TailRecord record, check_tail(frame));
     n_tail_bytes_ += frame.value.size();
     if (n_tail_bytes_ > kTailBytesMax) return {};
@@ -214,11 +215,14 @@ class Import {
   }
 
   // An event of a kind that is not known here stays as it is.
-  Result<std::string> rekey_event(const std::string& content) {
+  Result<EncodedEvent> rekey_event(const std::string& content) {
     CAIRN_ASSIGN_OR_RETURN(LogEvent event, decode_event(content));
-    if (std::holds_alternative<UnknownEvent>(event.body)) return content;
+    if (std::holds_alternative<UnknownEvent>(event.body)) {
+      return EncodedEvent{event.sequence, content};
+    }
     visit_chains(event, [&](BlockKey& key, std::uint32_t& n_blocks) { set_chain(key, n_blocks); });
-    return encode(event);
+    CAIRN_ASSIGN_OR_RETURN(std::string rekeyed, encode(event));
+    return EncodedEvent{event.sequence, std::move(rekeyed)};
   }
 
   // The chain's end in this store; no chain where the file lacks it.
@@ -236,7 +240,7 @@ class Import {
   std::uint32_t kv_format_version_ = 0;
   BlockKey file_root_{}, root_{};  // of the chains in the file, and in the store
   std::unordered_map<BlockKey, Rekeyed, BlockKeyHash> keys_;  // by the key in the file
-  std::uint64_t n_events_ = 0;
+  std::set<std::uint64_t> known_events_ = {0};                // and what the first ones follow
   std::size_t n_log_bytes_ = 0, n_waiting_bytes_ = 0, n_tail_bytes_ = 0;
 
   std::vector<std::string> events_;

@@ -39,9 +39,10 @@ std::vector<std::uint64_t> fork_points(const std::vector<SessionRecord>& session
 }
 
 // Adds the removal of the events that lead to none of the forks.
-Status remove_unshared(Storage& storage, const SessionId& id,
+Status remove_unshared(Storage& storage, const SessionRecord& record,
                        const std::vector<std::uint64_t>& points, WriteBatch& batch) {
-  Result<LogTree> tree = LogTree::read(storage, id);
+  const SessionId& id = record.id;
+  Result<LogTree> tree = LogTree::read(storage, record);
   if (tree.status().code() == StatusCode::kCorrupt) {
     // What cannot be read is not judged; what lies behind every fork is of no use to any.
     const std::string prefix = session_key(id);
@@ -87,11 +88,12 @@ Status SessionStore::add_removal(SessionRecord record, const std::vector<Session
       CAIRN_RETURN_IF_ERROR(remove_all(*storage_, Family::kEvents, key, batch));
       gone.push_back(record.id);
     } else {
-      CAIRN_RETURN_IF_ERROR(remove_unshared(*storage_, record.id, points, batch));
+      CAIRN_RETURN_IF_ERROR(remove_unshared(*storage_, record, points, batch));
       record.removed = true;
       record.name.clear();
       record.labels.clear();
       record.stored_blocks = 0;
+      record.n_branches = 0;
       record.origin_sequence = std::min(record.origin_sequence, points.back());
       CAIRN_RETURN_IF_ERROR(put_record(Family::kSessions, key, encode(record), batch));
     }
@@ -113,7 +115,7 @@ Result<std::int64_t> SessionStore::remove_branches(const SessionId& id,
   if (stored.n_branches == 0) return std::int64_t{0};
   std::int64_t n_removed = 0;
   const Status status = change_record(id, [&](SessionRecord& record, WriteBatch& batch) -> Status {
-    CAIRN_ASSIGN_OR_RETURN(LogTree tree, LogTree::read(*storage_, id));
+    CAIRN_ASSIGN_OR_RETURN(LogTree tree, LogTree::read(*storage_, record));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<SessionRecord> sessions, list_sessions(*storage_));
     tree.keep(record.head_sequence);
     for (const std::uint64_t point : fork_points(sessions, id, {})) tree.keep(point);

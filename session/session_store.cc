@@ -225,7 +225,9 @@ Result<SessionLog> SessionStore::log(const SessionRecord& record) {
   return SessionLog::open(*storage_, record);
 }
 
-Result<LogTree> SessionStore::log_tree(const SessionId& id) { return LogTree::read(*storage_, id); }
+Result<LogTree> SessionStore::log_tree(const SessionRecord& record) {
+  return LogTree::read(*storage_, record);
+}
 
 Result<std::vector<LogEvent>> SessionStore::read_events(const SessionId& id, std::uint64_t first) {
   std::vector<LogEvent> events;

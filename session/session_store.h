@@ -87,10 +87,15 @@ struct NewFork {
   std::optional<TailSlot> tail = {};  // the origin's tail that is the fork's too
 };
 
+struct EncodedEvent {
+  std::uint64_t sequence = 0;
+  std::string content;
+};
+
 // A session that another store held: what is put under its new id.
 struct AdoptedSession {
-  SessionRecord record = {};             // the id is given, the name may be taken
-  std::vector<std::string> events = {};  // encoded, 1, 2, 3, ...
+  SessionRecord record = {};  // the id is given, the name may be taken
+  std::vector<EncodedEvent> events = {};
   std::vector<NewTail> tails = {};
 };
 
@@ -180,7 +185,7 @@ class SessionStore {
   // The log of the session as its tree is read, through the origins of a fork.
   Result<SessionLog> log(const SessionRecord& record);
   // The session's own log as a tree.
-  Result<LogTree> log_tree(const SessionId& id);
+  Result<LogTree> log_tree(const SessionRecord& record);
   // The events from `first` on one by one; `visit` returns false to stop.
   Status visit_events(const SessionId& id, std::uint64_t first,
                       const std::function<bool(LogEvent&&)>& visit);

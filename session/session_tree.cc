@@ -63,7 +63,7 @@ Result<std::vector<Mark>> SessionState::marks() const {
                        .n_tokens = mark->n_tokens});
     }
   }));
-  CAIRN_ASSIGN_OR_RETURN(const LogTree tree, store_->store().log_tree(record().id));
+  CAIRN_ASSIGN_OR_RETURN(const LogTree tree, store_->store().log_tree(record()));
   for (LogPlace& place : tree.places(record().head_sequence)) {
     marks.push_back({.event = place.event,
                      .name = std::move(place.name),

@@ -10,6 +10,7 @@
 
 #include "engine/utf8.h"
 #include "session/block_graph.h"
+#include "session/session_log.h"
 #include "session/storage_key.h"
 #include "session/store_directory.h"
 #include "session/store_state.h"
@@ -142,17 +143,15 @@ SessionEvent describe(const LogEvent& logged) {
   return event;
 }
 
+// What leads to where the session forked, and all of its own.
 Status read_tree(Storage& storage, const SessionRecord& record, SessionTree& tree) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<LogPart> parts, log_parts(storage, record));
-  for (const LogPart& part : parts) {
-    if (part.first > part.last) continue;
-    CAIRN_RETURN_IF_ERROR(visit_events(storage, part.session, part.first, [&](LogEvent&& event) {
-      if (event.sequence > part.last) return false;
-      tree.events.push_back(describe(event));
-      return true;
-    }));
-  }
-  return {};
+  CAIRN_ASSIGN_OR_RETURN(const SessionLog log, SessionLog::open(storage, record));
+  CAIRN_RETURN_IF_ERROR(log.visit_path(
+      tree.forked_at, [&](LogEvent&& event) { tree.events.push_back(describe(event)); }));
+  return visit_events(storage, record.id, 1, [&](LogEvent&& event) {
+    tree.events.push_back(describe(event));
+    return true;
+  });
 }
 
 // Events ascend, so parents are before their children.

@@ -50,12 +50,6 @@ std::string block_name(const BlockKey& key) { return "block " + engine::hex(key)
 
 std::string number_name(std::uint64_t number) { return std::to_string(number); }
 
-// What the log says of a session, for the checks across families.
-struct LogSummary {
-  std::uint64_t first = 0, last = 0;  // sequences; 0 = no events
-  std::uint64_t n_events = 0;
-};
-
 // A turn as far as a tail can be checked against it.
 struct TurnTokens {
   std::int64_t n_prompt_tokens = 0;
@@ -200,87 +194,86 @@ class Verifier {
         strays.insert(id->to_hex());
         return;
       }
-      check_sequence(*id, *sequence);
       const std::string subject = name_of(*id) + ": event " + number_name(*sequence);
+      std::uint64_t& parent = events_[*id][*sequence];  // of a damaged one not asked
       Result<LogEvent> event = decode_log_entry(key, value);
       if (!event.ok()) return problem(subject, event.status());
-      if (event->parent >= event->sequence) problem(subject + ": its parent is not before it");
-      add_event(*id, std::move(*event));
+      if (event->parent >= event->sequence) {
+        return problem(subject + ": its parent is not before it");
+      }
+      parent = event->parent;
+      add_claims(*id, subject, *event);
     }));
     for (const std::string& id : strays) note("session " + id + ": events without a session");
     for (const auto& [id, record] : sessions_) check_log_end(id, record);
     return {};
   }
 
-  void check_sequence(const SessionId& id, std::uint64_t sequence) {
-    LogSummary& log = logs_[id];
-    const SessionRecord& record = sessions_.at(id);
-    const std::uint64_t expected =
-        log.last > 0 ? log.last + 1 : (record.origin ? record.origin_sequence : 0) + 1;
-    if (sequence != expected) {
-      problem(name_of(id) + ": events " + number_name(expected) + " to " +
-              number_name(sequence - 1) + " are missing");
+  void add_claims(const SessionId& id, const std::string& subject, LogEvent& event) {
+    Claim claim = {subject, {}, 0};
+    if (const auto* mark = std::get_if<MarkSet>(&event.body)) {
+      claim.needed = mark->stored_blocks > 0;
+    } else if (const auto* left = std::get_if<HeadMoved>(&event.body)) {
+      // A branch that was removed since needs nothing. Its end is before the rewind: seen already.
+      const SessionRecord& record = sessions_.at(id);
+      const bool is_there = (record.origin && left->from <= record.origin_sequence) ||
+                            events_[id].contains(left->from);
+      claim.needed = left->stored_blocks > 0 && is_there;
     }
-    if (log.first == 0) log.first = sequence;
-    log.last = sequence;
-    ++log.n_events;
-  }
-
-  void add_event(const SessionId& id, LogEvent event) {
+    claim.needed = claim.needed && !sessions_.at(id).removed;
     visit_chains(event, [&](const BlockKey& key, std::uint32_t n_blocks) {
       if (n_blocks == 0) return;
-      claims_.push_back({name_of(id) + ": event " + number_name(event.sequence), key, n_blocks});
+      claim.key = key;
+      claim.n_blocks = n_blocks;
+      claims_.push_back(claim);
     });
-    events_[id].emplace(event.sequence, Parent{event.parent});
   }
 
+  // Removed branches leave gaps in a log, so what tells of lost events is their number, and the
+  // parents of those that are left (check_origins).
   void check_log_end(const SessionId& id, const SessionRecord& record) {
-    const auto found = logs_.find(id);
-    const std::uint64_t inherited = record.origin ? record.origin_sequence : 0;
-    const std::uint64_t last = found == logs_.end() ? inherited : found->second.last;
     if (record.removed) return;  // as much as its forks need is left of it
+    std::uint64_t last = record.origin ? record.origin_sequence : 0;
+    const auto& log = events_[id];
+    for (const auto& [sequence, parent] : log) last = std::max(last, sequence);
     if (record.head_sequence != last) {
       problem(name_of(id) + ": its record stands at event " + number_name(record.head_sequence) +
               ", its log ends with " + number_name(last));
+    } else if (record.n_events != log.size()) {
+      problem(name_of(id) + ": its record counts " + number_name(record.n_events) +
+              " events, its log has " + number_name(log.size()));
     }
     if (record.stored_blocks > 0) {
-      claims_.push_back({name_of(id) + ": head", record.chain_key, record.stored_blocks});
+      claims_.push_back({name_of(id) + ": head", record.chain_key, record.stored_blocks, true});
     }
   }
 
-  // Every parent must be an event of the session or one that it inherits.
   void check_origins() {
     for (const auto& [id, record] : sessions_) {
-      if (record.origin && !check_origin(id, record)) continue;
-      const auto own = events_.find(id);
-      if (own == events_.end()) continue;
-      for (const auto& [sequence, event] : own->second) {
-        const bool inherited = record.origin && event.parent <= record.origin_sequence;
-        if (event.parent == 0 || inherited || own->second.contains(event.parent)) continue;
-        problem(name_of(id) + ": event " + number_name(sequence) + ": its parent " +
-                number_name(event.parent) + " is missing");
+      const Result<std::vector<LogPart>> parts = log_parts(storage_, record);
+      const std::string subject = name_of(id);
+      if (!parts.ok()) {
+        problem(subject, parts.status());
+        continue;
+      }
+      if (record.origin_sequence > 0 && !is_stored(*parts, record.origin_sequence)) {
+        problem(subject + ": event " + number_name(record.origin_sequence) + " of " +
+                name_of(*record.origin) + ", at which it forked, is missing");
+      }
+      for (const auto& [sequence, parent] : events_[id]) {
+        if (parent == 0 || is_stored(*parts, parent)) continue;
+        problem(subject + ": event " + number_name(sequence) + ": its parent " +
+                number_name(parent) + " is missing");
       }
     }
   }
 
-  bool check_origin(const SessionId& id, const SessionRecord& record) {
-    const std::string subject = name_of(id) + ": forked at event " +
-                                number_name(record.origin_sequence) + " of " +
-                                name_of(*record.origin);
-    const Result<std::vector<LogPart>> parts = log_parts(storage_, record);
-    if (!parts.ok()) return problem(subject, parts.status()), false;
-    if (record.origin_sequence == 0) return true;
-    // The event is of the origin or of an origin before that.
-    for (const LogPart& part : *parts) {
-      if (part.session == id || record.origin_sequence < part.first ||
-          record.origin_sequence > part.last) {
-        continue;
-      }
+  bool is_stored(const std::vector<LogPart>& parts, std::uint64_t sequence) const {
+    return std::ranges::any_of(parts, [&](const LogPart& part) {
       const auto log = events_.find(part.session);
-      if (log != events_.end() && log->second.contains(record.origin_sequence)) return true;
-    }
-    problem(subject + ": that event is missing");
-    return false;
+      return part.first <= sequence && sequence <= part.last && log != events_.end() &&
+             log->second.contains(sequence);
+    });
   }
 
   // -- blocks --
@@ -546,6 +539,7 @@ class Verifier {
     std::string subject;
     BlockKey key;
     std::uint32_t n_blocks;
+    bool needed = false;  // keeps its blocks from collection
   };
 
   // What records say is stored. Less than that is no damage: blocks are a cache.
@@ -556,7 +550,7 @@ class Verifier {
       if (end != nullptr && end->depth + 1 != claim.n_blocks) {
         problem(claim.subject + ": " + std::to_string(claim.n_blocks) +
                 " blocks are said to be stored, its chain has " + std::to_string(end->depth + 1));
-      } else if (!reached) {
+      } else if (claim.needed && !reached) {
         note(claim.subject + ": not all of its " + std::to_string(claim.n_blocks) +
              " blocks are stored: the rest will be computed again");
       }
@@ -565,7 +559,9 @@ class Verifier {
 
   void check_reachability() {
     BlockKeySet reached;
-    for (const Claim& claim : claims_) graph_.mark(claim.key, reached);
+    for (const Claim& claim : claims_) {
+      if (claim.needed) graph_.mark(claim.key, reached);
+    }
     for (const auto& [key, records] : tails_) {
       for (const TailRecord& record : records) graph_.mark(record.chain_key, reached);
     }
@@ -580,10 +576,6 @@ class Verifier {
          " bytes that no session reaches");
   }
 
-  struct Parent {
-    std::uint64_t parent = 0;
-  };
-
   Storage& storage_;
   const DirectoryView& directory_;
   VerifyReport report_;
@@ -592,8 +584,8 @@ class Verifier {
   std::map<std::uint32_t, NamespaceRecord> namespaces_;  // by number
   std::map<BlockKey, std::uint32_t> roots_;              // numbers of namespaces
   std::map<SessionId, SessionRecord> sessions_;
-  std::map<SessionId, LogSummary> logs_;
-  std::map<SessionId, std::unordered_map<std::uint64_t, Parent>> events_;  // by sequence
+  // Parents by sequence, of the events in each session's own log.
+  std::map<SessionId, std::unordered_map<std::uint64_t, std::uint64_t>> events_;
   std::vector<Claim> claims_;
   BlockGraph graph_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, BlockKey> places_;  // of payloads
