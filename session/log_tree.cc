@@ -29,24 +29,22 @@ Result<LogTree> LogTree::read(Storage& storage, const SessionRecord& record) {
   return tree;
 }
 
-void LogTree::add_path(std::uint64_t event, std::set<std::uint64_t>& path) const {
-  while (event > 0 && path.insert(event).second) {
-    const auto at = parents_.find(event);
-    if (at == parents_.end()) return;
-    event = at->second;
-  }
+std::uint64_t LogTree::add_path(std::uint64_t event, std::set<std::uint64_t>& path) const {
+  while (parents_.contains(event) && path.insert(event).second) event = parents_.at(event);
+  return event;
 }
 
 std::vector<LogPlace> LogTree::places(std::uint64_t head) const {
   std::set<std::uint64_t> seen;  // on the path to the head, or listed
-  add_path(head, seen);
+  // The events of a fork's origins are one path, so those up to here are on that to the head.
+  const std::uint64_t shared = add_path(head, seen);
   std::vector<LogPlace> places = marks_;
   for (LogPlace place : left_) {
     // A rewind that nothing followed adds nothing to where it went.
     while (rewinds_.contains(place.event)) place.event = parents_.at(place.event);
-    const bool inherited = place.event > 0 && place.event <= origin_sequence_;
-    const bool is_there = inherited || parents_.contains(place.event);
-    if (is_there && seen.insert(place.event).second) places.push_back(std::move(place));
+    const bool is_listed = place.event > origin_sequence_ ? parents_.contains(place.event)
+                                                          : place.event > shared;
+    if (is_listed && seen.insert(place.event).second) places.push_back(std::move(place));
   }
   std::ranges::sort(places, {}, &LogPlace::event);
   return places;

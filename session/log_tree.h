@@ -31,7 +31,8 @@ class LogTree {
   // Reads all events of the session's own log, whichever branch they are on. Fails as visit_events.
   static Result<LogTree> read(Storage& storage, const SessionRecord& record);
 
-  // Marks, and the ends of branches that are there and not on the path to `head`; oldest first.
+  // Marks, and the ends of branches that are there and not on the path to `head`; oldest first. An
+  // end may be an event of the session's origins.
   std::vector<LogPlace> places(std::uint64_t head) const;
 
   // The event and those before it are needed.
@@ -40,8 +41,8 @@ class LogTree {
   std::vector<std::uint64_t> unneeded() const;
 
  private:
-  // Adds the event and those before it, up to the first that is not in this log.
-  void add_path(std::uint64_t event, std::set<std::uint64_t>& path) const;
+  // Adds the event and those before it. Returns the first that is not in this log, 0 where all are.
+  std::uint64_t add_path(std::uint64_t event, std::set<std::uint64_t>& path) const;
 
   std::uint64_t origin_sequence_ = 0;               // of a fork: events up to it are its origin's
   std::map<std::uint64_t, std::uint64_t> parents_;  // by event
