@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <list>
 #include <map>
@@ -298,6 +299,8 @@ void work(const test::ProbedStore& probed, std::uint32_t seed, const std::atomic
     author.take_turn(1 + random() % 8, random() % 128, 10'000 + random() % 60'000,
                      random() % 2 ? Durability::kSynced : Durability::kBuffered);
     ++n_turns;
+    // An owner that replaces its tables without a pause is told from a view as busy.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (authors.size() < 6) continue;
     const Author gone = authors.front();
     authors.pop_front();
