@@ -114,7 +114,9 @@ std::string look_at(const Script& script, const std::string& directory, Shared& 
     told.outcome = static_cast<int>(k == last ? Outcome::kFalseAlarm : Outcome::kRolledBack);
     // Rolled back and damaged besides: what can be read must still be right. With another store's
     // log in its place it is that one's.
-    return k || told.foreign ? std::string() : "rolled back: " + why;
+    // What went with the rollback is told by an error.
+    const bool told_by_error = why.find("CORRUPT: ") != std::string::npos;
+    return k || told_by_error || told.foreign ? std::string() : "rolled back: " + why;
   }
   int n_errors = 0;
   const std::string why = compare(**store, script.contents(last), n_errors);
