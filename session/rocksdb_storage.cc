@@ -246,7 +246,6 @@ class RocksdbStorage final : public Storage {
   static rocksdb::ReadOptions read_options(Family family) {
     rocksdb::ReadOptions options;
     options.fill_cache = !holds_payloads(family);
-    options.verify_checksums = !holds_payloads(family);
     return options;
   }
 
