@@ -42,7 +42,7 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
   return value == nullptr ? otherwise : std::atoll(value);
 }
 
-std::int64_t n_stops() { return setting("CAIRN_SWEEP_STOPS", 40); }
+std::int64_t n_stops() { return setting("CAIRN_SWEEP_STOPS", 480); }
 
 // --- What a turn computes.
 
