@@ -227,17 +227,18 @@ TEST(Collector, frees_room_by_itself_when_the_quota_is_near) {
   const test::TemporaryFolder folder;
   const auto store = test::open_with_quota(folder / "store", 64 * kMiB);
   Collector collector(*store);
-  int n_stored = 0;
-  for (std::uint32_t i = 0; i < 20; ++i) {
+  // Nobody asks for room: what is refused is tried again until the collector has made some.
+  int n_refused = 0;
+  for (std::uint32_t i = 0; i < 20 && !HasFailure(); ++i) {
     SampleSession session(*store, "s" + std::to_string(i), i + 1);
     for (int n = 0; n < 4; ++n) {
-      n_stored += session.grow(16);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      for (; !session.grow(16) && !HasFailure(); ++n_refused) {
+        EXPECT_TRUE(collector.last_error().ok()) << collector.last_error().to_string();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
     }
   }
-  std::printf("%d of 80 commits with state\n", n_stored);
-  EXPECT_GT(n_stored, 40);
-  EXPECT_TRUE(collector.last_error().ok()) << collector.last_error().to_string();
+  std::printf("80 commits with state, %d refused\n", n_refused);
   EXPECT_GT(store->read_counters().blocks_evicted, 300);
   EXPECT_LE(test::bytes_on_disk(*store), 64 * kMiB);
 }

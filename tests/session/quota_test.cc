@@ -85,10 +85,16 @@ TEST(Quota, a_store_at_a_third_of_its_demand_never_grows_past_its_quota) {
     SampleSession& session = *sessions[random() % sessions.size()];
     const std::uint32_t n_new = random() % 2 == 0 ? 1 + random() % 2 : 8 + random() % 9;
     const std::size_t tail_bytes = random() % 5 == 0 ? 2'500'000 : 0;
-    n_stored += session.grow(n_new, tail_bytes, 1'700'000'000'000 + step * 60'000LL,
-                             random() % 4 == 0 ? Durability::kSynced : Durability::kBuffered);
+    const bool stored =
+        session.grow(n_new, tail_bytes, 1'700'000'000'000 + step * 60'000LL,
+                     random() % 4 == 0 ? Durability::kSynced : Durability::kBuffered);
+    n_stored += stored;
     n_blocks += n_new;
     ++n_commits;
+    // The collector's thread may be late, but not for as long as it pleases the scheduler.
+    if (!stored && random() % 4 == 0) {
+      ASSERT_TRUE(collector.collect({}).ok());
+    }
     ASSERT_LE(DiskWatch::measure(folder / "store"), kQuota) << "step " << step;
     if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -173,9 +179,11 @@ TEST(Quota, restores_see_a_block_whole_or_not_at_all_while_it_is_evicted) {
       }
     });
   }
+  // As many rounds as it takes until enough of all three happened, however the threads are
+  // scheduled.
   std::int64_t n_evicted = 0;
   Collection collection(*store, [](std::int64_t) { return true; });
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; !HasFailure() && (i < 60 || n_read < 200 || n_evicted < 96); ++i) {
     const auto report = collection.make_room(1);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     n_evicted += report->blocks_removed;
@@ -184,8 +192,6 @@ TEST(Quota, restores_see_a_block_whole_or_not_at_all_while_it_is_evicted) {
   for (std::thread& thread : threads) thread.join();
   std::printf("%d blocks read, %d times missing, %d written, %lld evicted\n", n_read.load(),
               n_missing.load(), n_written.load(), static_cast<long long>(n_evicted));
-  EXPECT_GT(n_read, 100);
-  EXPECT_GT(n_evicted, 48);
   EXPECT_EQ(store->read_counters().blocks_corrupt, 0);
 }
 

@@ -358,6 +358,11 @@ TEST(RestoreFault, any_tail_of_the_session_or_its_origins_will_do) {
 TEST(RestoreFault, blocks_that_go_and_come_back_meanwhile_are_never_called_damaged) {
   std::atomic<bool> done = false;
   std::atomic<int> n_rounds = 0, n_restores = 0;
+  // At least one restore begins and ends before this returns.
+  const auto wait_for_a_restore = [&] {
+    const int n_seen = n_restores;
+    while (!done && n_restores < n_seen + 2) std::this_thread::yield();
+  };
   std::thread collector([&] {
     std::mt19937 random(9);
     for (; !done; ++n_rounds) {
@@ -365,12 +370,12 @@ TEST(RestoreFault, blocks_that_go_and_come_back_meanwhile_are_never_called_damag
         const auto block = static_cast<std::int64_t>(random() % kBlocks);
         EXPECT_TRUE(stored().store().blocks().drop(stored().key(block)).ok());
       }
+      if (n_rounds % 8 == 0) wait_for_a_restore();  // one that finds gaps, whatever the threads do
       Commit commit = {.session = stored().record().id,
                        .kv_namespace = stored().record().kv_namespace};
       for (std::int64_t i = 0; i < kBlocks; ++i) commit.blocks.push_back(stored().block(i).view());
       EXPECT_TRUE(stored().store().commit(commit).ok());
-      const int n_seen = n_restores;
-      while (!done && n_restores == n_seen) std::this_thread::yield();  // one may find all
+      wait_for_a_restore();  // one that finds all
     }
   });
   int n_whole = 0;
