@@ -3,6 +3,7 @@
 // template's business (chat_template.h, check_message).
 #include "engine/chat_message.h"
 
+#include <charconv>
 #include <utility>
 
 #include "engine/python_json.h"
@@ -64,6 +65,24 @@ Status read_string(const JsonValue& object, const std::string& path, const char*
   if (!value->is(Kind::kString)) return wrong_kind(path + key, "a string", *value);
   out = value->text;
   return {};
+}
+
+Status read_bool(const JsonValue& object, const std::string& path, const char* key, bool& out) {
+  const JsonValue* value = given(object, key);
+  if (value == nullptr) return {};
+  if (!value->is(Kind::kBool)) return wrong_kind(path + key, "a boolean", *value);
+  out = value->boolean;
+  return {};
+}
+
+// "msg_17" is the message of event 17; clients have ids of their own, too.
+constexpr std::string_view kIdPrefix = "msg_";
+std::uint64_t event_of(std::string_view id) {
+  if (!id.starts_with(kIdPrefix)) return 0;
+  id.remove_prefix(kIdPrefix.size());
+  std::uint64_t event = 0;
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), event);
+  return error == std::errc() && end == id.data() + id.size() ? event : 0;
 }
 
 Result<Role> read_role(const JsonValue& object, std::size_t index) {
@@ -131,6 +150,7 @@ Result<ContentBlock> read_block(const JsonValue& value, const std::string& path)
   ContentBlock block;
   if (type == "text") {
     CAIRN_RETURN_IF_ERROR(read_string(value, inside, "text", block.text));
+    CAIRN_RETURN_IF_ERROR(read_bool(value, inside, "volatile", block.is_volatile));
   } else if (type == "image" || type == "image_url") {
     block.kind = ContentBlock::Kind::kImage;
   } else if (type == "tool_result") {
@@ -236,10 +256,10 @@ Result<Message> read_message(const JsonValue& object, std::size_t index) {
   CAIRN_RETURN_IF_ERROR(read_tool_calls(object, message.tool_calls));
   CAIRN_RETURN_IF_ERROR(read_string(object, "", "tool_call_id", message.tool_call_id));
   CAIRN_RETURN_IF_ERROR(read_string(object, "", "task", message.task));
-  if (const JsonValue* open = given(object, "wo_eos")) {
-    if (!open->is(Kind::kBool)) return wrong_kind("wo_eos", "a boolean", *open);
-    message.leave_open = open->boolean;
-  }
+  CAIRN_RETURN_IF_ERROR(read_bool(object, "", "wo_eos", message.leave_open));
+  std::string id;
+  CAIRN_RETURN_IF_ERROR(read_string(object, "", "id", id));
+  message.event = event_of(id);
   return message;
 }
 
@@ -262,6 +282,7 @@ JsonValue block_value(const ContentBlock& block) {
     case ContentBlock::Kind::kText:
       value.add("type", string_value("text"));
       value.add("text", string_value(block.text));
+      if (block.is_volatile) value.add("volatile", JsonValue::make_bool(true));
       break;
     case ContentBlock::Kind::kImage:
       value.add("type", string_value("image"));
@@ -277,7 +298,8 @@ JsonValue block_value(const ContentBlock& block) {
 
 JsonValue content_value(const std::vector<ContentBlock>& content) {
   if (content.empty()) return {};
-  if (content.size() == 1 && content[0].kind == ContentBlock::Kind::kText) {
+  if (content.size() == 1 && content[0].kind == ContentBlock::Kind::kText &&
+      !content[0].is_volatile) {
     return string_value(content[0].text);
   }
   JsonValue blocks = JsonValue::make_array();
@@ -325,6 +347,9 @@ Result<std::vector<Message>> parse_messages(std::string_view json) {
 
 std::string message_to_json(const Message& message) {
   JsonValue object = JsonValue::make_object();
+  if (message.event != 0) {
+    object.add("id", string_value(std::string(kIdPrefix) + std::to_string(message.event)));
+  }
   object.add("role", string_value(role_name(message.role)));
   if (!message.reasoning.empty()) {
     object.add("reasoning_content", string_value(message.reasoning));

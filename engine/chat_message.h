@@ -14,7 +14,7 @@ namespace cairn::engine {
 
 // One message object. `index` is its place in the conversation: a `developer` message is a system
 // message at index 0 and a user message elsewhere. Fields this library does not know are ignored,
-// null counts as absent. JSON that is kept as text (tools, schemas, arguments) is normalised to
+// null counts as absent. `id` "msg_17" is event 17. JSON that is kept as text (tools, schemas, arguments) is normalised to
 // Python's spelling. kInvalidArgument names the field.
 Result<Message> parse_message(std::string_view json, std::size_t index = 0);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/model_info.h"
+#include "engine/rendered_prompt.h"
 #include "engine/runtime.h"
 #include "kernels/rope.h"
 
@@ -147,6 +148,20 @@ Result<std::string> Model::detokenize(const std::vector<TokenId>& tokens) const 
     text += state_->tokenizer().bytes(id);
   }
   return text;
+}
+
+Result<Prompt> Model::render(const std::vector<Message>& messages,
+                             const PromptSettings& settings) const {
+  engine::PromptOptions options;
+  options.thinking = settings.thinking;
+  options.effort = settings.effort;
+  options.open_answer = settings.open_answer;
+  CAIRN_ASSIGN_OR_RETURN(
+      const auto segments,
+      engine::render_prompt(messages, options, state_->think_end(), state_->eos()));
+  const engine::Tokenizer& tokenizer = state_->tokenizer();
+  return engine::public_prompt(engine::rendered_prompt(segments, tokenizer), messages.size(),
+                               tokenizer);
 }
 
 }  // namespace cairn

@@ -61,6 +61,8 @@ class OutputParser {
   void finish(bool complete, std::vector<OutputEvent>& out);
 
   const ParsedOutput& output() const { return output_; }
+  // What was settled so far is reasoning, and its end has not come.
+  bool in_reasoning() const { return in_reasoning_; }
 
  private:
   // Where the next character stands: outside of calls (reasoning, text, between the invokes of a

@@ -2,6 +2,7 @@
 #ifndef CAIRN_SESSION_CONVERSATION_H_
 #define CAIRN_SESSION_CONVERSATION_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -19,9 +20,18 @@ struct Conversation {
   std::vector<Message> messages;
   std::optional<OpenTurn> open_turn;
 
-  // The next event of the path.
-  void apply(const EventBody& body);
+  // The next event of the path. `sequence`: its own, 0 = it is in no log.
+  void apply(const EventBody& body, std::uint64_t sequence = 0);
 };
+
+// Calls of the last assistant message that no result has answered yet.
+std::vector<ToolCall> pending_calls(const std::vector<Message>& messages);
+
+// Whether the message has results of calls.
+bool may_answer_calls(const Message& message);
+// kInvalidArgument if the message, which is to follow `messages`, has the result of a call that is
+// not pending; says which are.
+Status check_results(const Message& message, const std::vector<Message>& messages);
 
 }  // namespace cairn::session
 

@@ -76,6 +76,7 @@ void to_proto(const Message& message, pb::Message& out) {
     added.set_kind(static_cast<std::uint32_t>(block.kind));
     added.set_text(block.text);
     added.set_tool_call_id(block.tool_call_id);
+    added.set_is_volatile(block.is_volatile);
   }
   out.set_tools_json(message.tools_json);
   out.set_response_format_json(message.response_format_json);
@@ -100,6 +101,7 @@ Status from_proto(const pb::Message& in, Message& out) {
         from_number(block.kind(), ContentBlock::Kind::kToolResult, "kind of content", added.kind));
     added.text = block.text();
     added.tool_call_id = block.tool_call_id();
+    added.is_volatile = block.is_volatile();
   }
   out.tools_json = in.tools_json();
   out.response_format_json = in.response_format_json();
@@ -201,6 +203,10 @@ struct BodyWriter {
     started.set_max_tokens(body.max_tokens);
     started.set_n_prompt_tokens(body.n_prompt_tokens);
     started.set_prompt_digest(to_bytes(body.prompt_digest));
+    started.set_thinking(static_cast<std::uint32_t>(body.thinking));
+    started.set_effort(body.effort);
+    started.set_continues(body.continues);
+    started.mutable_begun()->Add(body.begun.begin(), body.begun.end());
   }
   void operator()(const TokensGenerated& body) const {
     pb::TokensGenerated& generated = *out.mutable_tokens_generated();
@@ -224,6 +230,7 @@ struct BodyWriter {
   void operator()(const HeadMoved& body) const {
     pb::HeadMoved& moved = *out.mutable_head_moved();
     moved.set_from(body.from);
+    moved.set_by_sync(body.by_sync);
     stored_state_to_proto(body, moved);
   }
   void operator()(const ModelChanged& body) const {
@@ -246,6 +253,12 @@ Result<EventBody> from_proto(const pb::TurnStarted& in) {
   body.n_prompt_tokens = in.n_prompt_tokens();
   CAIRN_RETURN_IF_ERROR(check_count(body.n_prompt_tokens, "number of prompt tokens"));
   CAIRN_RETURN_IF_ERROR(from_bytes(in.prompt_digest(), "prompt digest", body.prompt_digest));
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.thinking(), ThinkingMode::kOn, "thinking mode", body.thinking));
+  body.effort = in.effort();
+  if (body.effort < 0 || body.effort > 100) return malformed("effort");
+  body.continues = in.continues();
+  CAIRN_RETURN_IF_ERROR(tokens_from_proto(in.begun(), "begun tokens", body.begun));
   return EventBody(std::move(body));
 }
 
@@ -280,6 +293,7 @@ Result<EventBody> from_proto(const pb::MarkSet& in) {
 Result<EventBody> from_proto(const pb::HeadMoved& in) {
   HeadMoved body;
   body.from = in.from();
+  body.by_sync = in.by_sync();
   CAIRN_RETURN_IF_ERROR(stored_state_from_proto(in, body));
   return EventBody(std::move(body));
 }
@@ -478,6 +492,7 @@ std::string encode(const SessionRecord& record) {
   out.set_appended_tokens(record.appended_tokens);
   out.set_removed(record.removed);
   out.set_prefill_us_per_token(record.prefill_us_per_token);
+  out.set_restore_us_per_mib(record.restore_us_per_mib);
   out.set_n_branches(record.n_branches);
   out.set_last_rewind(record.last_rewind);
   out.set_last_model(record.last_model);
@@ -519,6 +534,7 @@ Result<SessionRecord> decode_session_record(std::string_view bytes) {
   CAIRN_RETURN_IF_ERROR(check_count(record.appended_tokens, "number of appended tokens"));
   record.removed = in.removed();
   record.prefill_us_per_token = in.prefill_us_per_token();
+  record.restore_us_per_mib = in.restore_us_per_mib();
   record.n_branches = in.n_branches();
   record.last_rewind = in.last_rewind();
   record.last_model = in.last_model();

@@ -84,6 +84,7 @@ struct SessionRecord {
   // every sequence up to the head.
   std::uint64_t last_rewind = 0;
   std::uint64_t last_model = 0;  // of the newest ModelChanged on it; 0 = none
+  float restore_us_per_mib = 0;  // measured, smoothed; 0 = not yet
 };
 
 // The head as of an event: the fields of SessionRecord that a rewind or a fork to the event takes
@@ -110,6 +111,11 @@ struct TurnStarted {
   std::int32_t max_tokens = 0;
   std::int64_t n_prompt_tokens = 0;
   std::array<std::uint8_t, 32> prompt_digest{};  // see token_digest
+  ThinkingMode thinking = ThinkingMode::kAsSession;
+  std::int32_t effort = 0;  // 0 = the session's
+  // It goes on with the last message, which its end replaces, instead of answering it.
+  bool continues = false;
+  std::vector<TokenId> begun = {};  // that message's tokens in the prompt
 };
 
 // The tokens of one group commit.
@@ -141,6 +147,7 @@ struct HeadMoved {
   BlockKey chain_key{};
   std::uint32_t stored_blocks = 0;
   std::int64_t n_tokens = 0;
+  bool by_sync = false;  // the client changed something that was said before
 };
 
 // From here on the session is another model's.

@@ -43,6 +43,11 @@ Result<Turn> Session::resume_turn() {
 
 Result<std::vector<Message>> Session::messages() const { return state_->messages(); }
 
+Result<std::int64_t> Session::count_tokens(const std::vector<Message>& more,
+                                           const TurnOptions& options) const {
+  return state_->count_tokens(more, options);
+}
+
 Result<std::uint64_t> Session::mark(const std::string& name, bool keep_state) {
   return state_->mark(name, keep_state);
 }
@@ -85,6 +90,8 @@ Turn::~Turn() { finish(state_); }
 Result<Event> Turn::next(std::chrono::milliseconds timeout) { return state_->next(timeout); }
 
 void Turn::cancel() { state_->cancel(); }
+
+Status Turn::end_thinking() { return state_->end_thinking(); }
 
 int Turn::wake_fd() const { return state_->wake_fd(); }
 

@@ -106,6 +106,7 @@ Result<SessionRecord> SessionStore::fork_session(const NewFork& fork) {
   record.options = fork.origin.options;
   record.kv_namespace = fork.origin.kv_namespace;
   record.prefill_us_per_token = fork.origin.prefill_us_per_token;
+  record.restore_us_per_mib = fork.origin.restore_us_per_mib;
   record.origin = fork.origin.id;
   record.origin_sequence = fork.sequence;
   record.n_events = fork.events.size();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/chat_template.h"
 #include "engine/sampler.h"
 #include "session/block_key.h"
 
@@ -142,8 +141,8 @@ Status SessionState::complete_record() {
 Result<Conversation> SessionState::conversation_at(const SessionLog& log,
                                                    std::uint64_t event) const {
   Conversation conversation;
-  CAIRN_RETURN_IF_ERROR(
-      log.visit_path(event, [&](LogEvent&& next) { conversation.apply(next.body); }));
+  CAIRN_RETURN_IF_ERROR(log.visit_path(
+      event, [&](LogEvent&& next) { conversation.apply(next.body, next.sequence); }));
   return conversation;
 }
 
@@ -193,7 +192,7 @@ Result<CommitReceipt> SessionState::write(Draft& draft) {
   CAIRN_ASSIGN_OR_RETURN(CommitReceipt receipt, store_->store().commit(commit));
   session_->record = std::move(after);
   if (conversation_) {
-    for (const LogEvent& event : commit.events) conversation_->apply(event.body);
+    for (const LogEvent& event : commit.events) conversation_->apply(event.body, event.sequence);
   }
   return receipt;
 }
@@ -210,6 +209,10 @@ Status SessionState::append(const Message& message) {
   CAIRN_RETURN_IF_ERROR(check_not_running());
   CAIRN_RETURN_IF_ERROR(engine::check_message(message));
   CAIRN_RETURN_IF_ERROR(check_no_image(message));
+  if (may_answer_calls(message)) {
+    CAIRN_ASSIGN_OR_RETURN(Conversation said, closed_conversation());
+    CAIRN_RETURN_IF_ERROR(check_results(message, said.messages));
+  }
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t appended_tokens, appended_tokens_with(message));
   Draft draft = this->draft();
   if (record().open_turn != 0) {
@@ -219,6 +222,13 @@ Status SessionState::append(const Message& message) {
   draft.head.appended_tokens = appended_tokens;
   add_event(draft, MessageAppended{message});
   return write(draft).status();
+}
+
+Result<Conversation> SessionState::closed_conversation() const {
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  Conversation closed = *said;
+  if (closed.open_turn) closed.apply(end_of_open_turn(closed));
+  return closed;
 }
 
 // Tools bring back what the template dropped of earlier reasoning; so may any message where the
@@ -240,9 +250,7 @@ Result<std::int64_t> SessionState::appended_tokens_with(const Message& message) 
     const std::int64_t appended = record().appended_tokens + *added;
     if (head_tokens + appended < model_->info().max_context) return appended;
   }
-  CAIRN_ASSIGN_OR_RETURN(const Conversation* before, conversation());
-  Conversation after = *before;
-  if (after.open_turn) after.apply(end_of_open_turn(after));
+  CAIRN_ASSIGN_OR_RETURN(Conversation after, closed_conversation());
   after.messages.push_back(message);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, render(after.messages));
   const auto n_prompt = static_cast<std::int64_t>(prompt.size());
@@ -259,21 +267,6 @@ Status SessionState::check_room(std::int64_t n_prompt_tokens) const {
           "shorten the message, or start a session with a shorter history"};
 }
 
-TurnEnded SessionState::end_of_open_turn(const Conversation& conversation) const {
-  const OpenTurn& turn = *conversation.open_turn;
-  engine::OutputParser parser(model_->tokenizer(),
-                              parser_options(conversation.messages, turn.started.turn));
-  std::vector<engine::OutputEvent> events;
-  for (const TokenId token : turn.tokens) parser.push(token, events);
-  parser.finish(/*complete=*/false, events);
-  TurnEnded ended;
-  ended.turn = turn.started.turn;
-  ended.end_reason = EndReason::kCancelled;
-  ended.n_tokens = static_cast<std::int64_t>(turn.tokens.size());
-  ended.message = answer(parser.output());
-  return ended;
-}
-
 Result<std::vector<Message>> SessionState::messages() const {
   const std::lock_guard lock(session_->mutex);
   CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
@@ -288,123 +281,6 @@ bool SessionState::has_messages() const {
 SessionInfo SessionState::info() const {
   const std::lock_guard lock(session_->mutex);
   return session_info(record());
-}
-
-Result<std::vector<TokenId>> SessionState::render(const std::vector<Message>& messages) const {
-  engine::PromptOptions options;
-  options.thinking = record().options.thinking;
-  options.effort = record().options.effort;
-  CAIRN_ASSIGN_OR_RETURN(
-      const auto segments,
-      engine::render_prompt(messages, options, model_->think_end(), model_->eos()));
-  return engine::encode_prompt(segments, model_->tokenizer());
-}
-
-// The tokens that the last ended turn left behind: its prompt and its answer.
-std::vector<TokenId> SessionState::known_tokens(const std::vector<Message>& messages) const {
-  const auto answer = std::find_if(messages.rbegin(), messages.rend(), [](const Message& m) {
-    return m.role == Role::kAssistant && !m.sampled_tokens.empty();
-  });
-  if (answer == messages.rend()) return {};
-  Result<std::vector<TokenId>> prompt = render({messages.begin(), std::prev(answer.base())});
-  if (!prompt.ok()) return {};
-  prompt->insert(prompt->end(), answer->sampled_tokens.begin(), answer->sampled_tokens.end());
-  return std::move(*prompt);
-}
-
-engine::OutputParserOptions SessionState::parser_options(const std::vector<Message>& messages,
-                                                         std::uint64_t turn) const {
-  engine::OutputParserOptions options;
-  options.starts_in_reasoning = record().options.thinking;
-  for (const Message& message : messages) {
-    if (message.role == Role::kSystem && !message.tools_json.empty()) {
-      options.tools_json = message.tools_json;
-    }
-  }
-  options.call_id_prefix =
-      "call_" + record().id.to_hex().substr(0, 8) + "_" + std::to_string(turn) + "_";
-  return options;
-}
-
-Message SessionState::answer(const engine::ParsedOutput& output) const {
-  Message message;
-  message.role = Role::kAssistant;
-  if (!output.text.empty()) message.content.push_back({ContentBlock::Kind::kText, output.text, {}});
-  message.reasoning = output.reasoning;
-  message.tool_calls = output.tool_calls;
-  return message;
-}
-
-void SessionState::add_known(const std::vector<Message>& messages, TurnInput& input) const {
-  input.known = known_tokens(messages);
-  input.stored_blocks = record().stored_blocks;
-  const auto is_answer = [](const Message& m) { return m.role == Role::kAssistant; };
-  input.other_model =
-      record().last_model > 0 && input.known.empty() && std::ranges::any_of(messages, is_answer);
-}
-
-Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& options) {
-  const std::lock_guard lock(session_->mutex);
-  CAIRN_RETURN_IF_ERROR(check_not_running());
-  CAIRN_RETURN_IF_ERROR(engine::validate(options.sampling));
-  if (options.max_tokens < 1) {
-    return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
-                            ", must be at least 1");
-  }
-  if (record().open_turn != 0) {
-    return invalid_argument("session '" + record().name + "' has an interrupted turn",
-                            "resume it, or append a message to keep what it said and go on");
-  }
-  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
-  const std::vector<Message>& messages = said->messages;
-  if (messages.empty() || messages.back().role == Role::kAssistant ||
-      messages.back().role == Role::kLatestReminder) {
-    return invalid_argument("session '" + record().name + "' has nothing to answer",
-                            "append a user message or a tool result first");
-  }
-  TurnInput input;
-  CAIRN_ASSIGN_OR_RETURN(input.prompt, render(messages));
-  const auto n_prompt = static_cast<std::int64_t>(input.prompt.size());
-  CAIRN_RETURN_IF_ERROR(check_room(n_prompt));
-  add_known(messages, input);
-  input.turn.started = {record().n_turns, options.sampling, options.max_tokens, n_prompt,
-                        token_digest(input.prompt)};
-  input.parser = parser_options(messages, input.turn.started.turn);
-  Draft draft = this->draft();
-  add_event(draft, input.turn.started);
-  CAIRN_RETURN_IF_ERROR(write(draft).status());
-  session_->running = live_is_of_head_ = true;
-  return input;
-}
-
-Result<SessionState::TurnInput> SessionState::resume_turn() {
-  const std::lock_guard lock(session_->mutex);
-  CAIRN_RETURN_IF_ERROR(check_not_running());
-  if (record().open_turn == 0) {
-    return Status(StatusCode::kNotFound, "session '" + record().name + "' has no interrupted turn");
-  }
-  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
-  if (!said->open_turn) {
-    return corrupt("session '" + record().name + "': its log has no start of its open turn");
-  }
-  const OpenTurn& turn = *said->open_turn;
-  TurnInput input;
-  CAIRN_ASSIGN_OR_RETURN(input.prompt, render(said->messages));
-  if (token_digest(input.prompt) != turn.started.prompt_digest) {
-    return internal_error("session '" + record().name +
-                          "': the interrupted turn's prompt renders differently than it did");
-  }
-  input.turn = turn;
-  if (turn.tokens.empty()) {  // perhaps stopped before its prompt was computed
-    add_known(said->messages, input);
-  } else {
-    input.known = input.prompt;
-    input.known.insert(input.known.end(), turn.tokens.begin(), turn.tokens.end());
-    input.stored_blocks = record().stored_blocks;
-  }
-  input.parser = parser_options(said->messages, turn.started.turn);
-  session_->running = live_is_of_head_ = true;
-  return input;
 }
 
 void SessionState::set_stored_chain(Draft& draft) const {

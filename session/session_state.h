@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cairn/session.h"
+#include "engine/chat_template.h"
 #include "engine/loaded_model.h"
 #include "engine/output_parser.h"
 #include "session/conversation.h"
@@ -49,6 +50,8 @@ class SessionState final : private LiveHolder {
   Status append(const Message& message);
   Result<std::vector<Message>> messages() const;
   bool has_messages() const;
+  Result<std::int64_t> count_tokens(const std::vector<Message>& more,
+                                    const TurnOptions& options) const;
   SessionInfo info() const;
   SessionDurability durability() const { return durability_; }
 
@@ -63,7 +66,7 @@ class SessionState final : private LiveHolder {
   // interrupt_turn(). begin writes the start to the log; resume takes the open turn from it.
   struct TurnInput {
     OpenTurn turn;
-    std::vector<TokenId> prompt;
+    std::vector<TokenId> prompt;  // what the turn goes on with (started.begun) included
     // For the reuse report:
     std::vector<TokenId> known;      // prompt and answer of the turn before
     std::int64_t stored_blocks = 0;  // of the head's chain, when it was last committed
@@ -105,6 +108,8 @@ class SessionState final : private LiveHolder {
   const SessionRecord& record() const { return session_->record; }
   // Reads the log if nothing did.
   Result<const Conversation*> conversation() const;
+  // With the open turn ended as far as the log has it.
+  Result<Conversation> closed_conversation() const;
   Result<Conversation> conversation_at(const SessionLog& log, std::uint64_t event) const;
   // Counts what a record of format 1 lacks.
   void count_without_state();
@@ -138,15 +143,36 @@ class SessionState final : private LiveHolder {
   Status add_model_change(Draft& draft, Conversation conversation) const;
   Status change_model(std::uint32_t kv_namespace);
 
+  // --- Prompts (session_prompts.cc).
+
+  struct PromptMode {
+    bool thinking = false;
+    int effort = 0;
+  };
+  // A turn's, given what its options or its start say; by default that of the session.
+  PromptMode mode_of(ThinkingMode thinking = ThinkingMode::kAsSession,
+                     std::int32_t effort = 0) const;
+  PromptMode mode_of(const TurnStarted& started) const;
+  Result<std::vector<engine::PromptSegment>> segments(const std::vector<Message>& messages,
+                                                      const PromptMode& mode) const;
+  // In the session's mode.
+  Result<std::vector<TokenId>> render(const std::vector<Message>& messages) const;
+  // Where a turn begins: its prompt, of which `begun` are the tokens of the message that it goes on
+  // with, and what its parser has to know.
+  struct TurnPrompt {
+    std::vector<TokenId> tokens, begun;
+    engine::OutputParserOptions parser;
+  };
+  Result<TurnPrompt> turn_prompt(std::vector<Message> messages, const TurnStarted& started) const;
+  TurnStarted turn_started(const TurnOptions& options) const;
+  Status check_turn(const std::vector<Message>& messages, const TurnOptions& options) const;
+
   // A conversation's open turn as far as the log has it; there must be one.
   TurnEnded end_of_open_turn(const Conversation& conversation) const;
   TurnEnded end_of_turn_of_other_model(const Conversation& conversation) const;
-  Result<std::vector<TokenId>> render(const std::vector<Message>& messages) const;
   // What the input says for the reuse report of a turn that begins.
   void add_known(const std::vector<Message>& messages, TurnInput& input) const;
   std::vector<TokenId> known_tokens(const std::vector<Message>& messages) const;
-  engine::OutputParserOptions parser_options(const std::vector<Message>& messages,
-                                             std::uint64_t turn) const;
   Message answer(const engine::ParsedOutput& output) const;
 
   std::shared_ptr<engine::LoadedModel> model_;

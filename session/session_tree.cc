@@ -96,7 +96,7 @@ Result<HeadState> SessionState::counted_head(const SessionLog& log, std::uint64_
   Conversation conversation;
   CAIRN_RETURN_IF_ERROR(log.visit_path(event, [&](LogEvent&& next) {
     advance(head, next);
-    conversation.apply(next.body);
+    conversation.apply(next.body, next.sequence);
   }));
   if (!conversation.messages.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, render(conversation.messages));
@@ -155,8 +155,8 @@ Result<SessionRecord> SessionState::fork(const std::string& name, std::uint64_t 
 // can show: where it has the tokens that the other model's had, the tokenizers are one.
 TurnEnded SessionState::end_of_turn_of_other_model(const Conversation& conversation) const {
   const OpenTurn& turn = *conversation.open_turn;
-  const Result<std::vector<TokenId>> prompt = render(conversation.messages);
-  if (prompt.ok() && token_digest(*prompt) == turn.started.prompt_digest) {
+  const Result<TurnPrompt> prompt = turn_prompt(conversation.messages, turn.started);
+  if (prompt.ok() && token_digest(prompt->tokens) == turn.started.prompt_digest) {
     return end_of_open_turn(conversation);
   }
   TurnEnded ended;
@@ -166,6 +166,9 @@ TurnEnded SessionState::end_of_turn_of_other_model(const Conversation& conversat
   ended.message.role = Role::kAssistant;
   ended.status_code = StatusCode::kModelMismatch;
   ended.status_message = "its tokens are of another model's vocabulary";
+  if (turn.started.continues && !conversation.messages.empty()) {
+    ended.message = conversation.messages.back();  // what it would have gone on with stays
+  }
   return ended;
 }
 

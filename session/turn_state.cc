@@ -87,6 +87,14 @@ void TurnState::cancel() noexcept {
   if (paused_) go_on(std::move(lock));
 }
 
+Status TurnState::end_thinking() {
+  if (session_->model()->think_end() < 0) {
+    return {StatusCode::kUnsupported, "the model's tokenizer has no token that ends reasoning"};
+  }
+  end_thinking_ = true;
+  return {};
+}
+
 void TurnState::go_on(std::unique_lock<std::mutex> lock) noexcept {
   paused_ = false;
   try {
@@ -207,12 +215,17 @@ Status TurnState::restore() {
 
 // In pieces, so that a long answer does not overrun the queue.
 Status TurnState::redeliver() {
+  const std::vector<TokenId>& begun = input_.turn.started.begun;
   const std::vector<TokenId>& tokens = input_.turn.tokens;
-  const std::size_t end = std::min(tokens.size(), n_redelivered_ + kRedeliveredTokens);
+  const std::size_t n_tokens = begun.size() + tokens.size();
+  const std::size_t end = std::min(n_tokens, n_redelivered_ + kRedeliveredTokens);
   std::vector<engine::OutputEvent> events;
-  for (; n_redelivered_ < end; ++n_redelivered_) parser_.push(tokens[n_redelivered_], events);
+  for (; n_redelivered_ < end; ++n_redelivered_) {
+    const bool is_begun = n_redelivered_ < begun.size();
+    parser_.push(is_begun ? begun[n_redelivered_] : tokens[n_redelivered_ - begun.size()], events);
+  }
   emit_parsed(events, /*replayed=*/true);
-  if (n_redelivered_ == tokens.size()) phase_ = Phase::kPrefill;
+  if (n_redelivered_ == n_tokens) phase_ = Phase::kPrefill;
   return {};
 }
 
@@ -253,8 +266,11 @@ Status TurnState::decode_token() {
       sequence.position() >= model.info().max_context) {
     return finish(EndReason::kLength);
   }
-  const TokenId token = engine::sample(sequence.logits(), sequence.tokens(), model.masked_ids(),
-                                       input_.turn.started.sampling, sequence.position());
+  const bool ends_thinking = end_thinking_.exchange(false) && parser_.in_reasoning();
+  const TokenId token =
+      ends_thinking ? model.think_end()
+                    : engine::sample(sequence.logits(), sequence.tokens(), model.masked_ids(),
+                                     input_.turn.started.sampling, sequence.position());
   if (n_generated_ == usage_.resumed_tokens) usage_.first_token_ms = ms_since(created_);
   ++n_generated_;
   unlogged_.push_back(token);

@@ -31,6 +31,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   // Any thread; one reader.
   Result<Event> next(std::chrono::milliseconds timeout);
   void cancel() noexcept;
+  Status end_thinking();
   int wake_fd() const { return wake_.get(); }
   // Until the last step is done and the strand has let go of the turn. Not from the strand.
   void wait_until_finished() noexcept;
@@ -77,14 +78,14 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   std::vector<TokenId> unlogged_;                 // generated, not yet in the log
   std::vector<engine::OutputEvent> undelivered_;  // of these tokens, where the log comes first
   std::int64_t n_generated_ = 0;                  // of the whole turn, resumed ones included
-  std::size_t n_redelivered_ = 0;                 // of the resumed ones
+  std::size_t n_redelivered_ = 0;                 // of the begun and the resumed ones
   double restore_ms_ = 0;                         // in the steps of the restore so far
   TurnUsage usage_;
   Clock::time_point created_ = Clock::now(), last_flush_ = created_, decode_start_ = created_;
   Clock::time_point last_blocks_ = created_;  // put into the store
   std::uint64_t next_sequence_ = 0;
 
-  std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> cancelled_ = false, end_thinking_ = false;
   const engine::StopRequested stop_requested_ = [this] { return cancelled_.load(); };
 
   mutable std::mutex mutex_;  // guards what follows

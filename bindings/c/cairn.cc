@@ -226,6 +226,25 @@ cairn_code cairn_model_detokenize(const cairn_model* model, const int32_t* token
   });
 }
 
+cairn_code cairn_model_render(const cairn_model* model, const char* messages_json,
+                              size_t messages_json_length, int32_t thinking, int32_t effort,
+                              cairn_buffer** text, int64_t* n_tokens, cairn_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (text != nullptr) *text = nullptr;
+    if (n_tokens != nullptr) *n_tokens = 0;
+    CAIRN_RETURN_IF_ERROR(required(model, "model"));
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view json,
+                           text_argument(messages_json, messages_json_length, "messages_json"));
+    CAIRN_ASSIGN_OR_RETURN(const auto messages, cairn::parse_request(json));
+    cairn::PromptSettings settings;
+    settings.thinking = thinking != 0;
+    if (effort != 0) settings.effort = effort;
+    CAIRN_ASSIGN_OR_RETURN(cairn::Prompt prompt, model->rep.render(messages, settings));
+    if (n_tokens != nullptr) *n_tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    return text == nullptr ? Status() : give(text, std::move(prompt.text));
+  });
+}
+
 void cairn_model_destroy(cairn_model** model) { destroy(model); }
 
 }  // extern "C"

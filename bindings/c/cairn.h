@@ -283,6 +283,16 @@ CAIRN_API cairn_code cairn_model_detokenize(const cairn_model* model, const int3
                                             size_t n_tokens, cairn_buffer** bytes,
                                             cairn_error** error);
 
+/* Writes the prompt that a session of these messages would compute into *text, which the caller owns,
+ * and the number of its tokens to *n_tokens; either may be NULL. `messages_json`: an array of messages
+ * in the OpenAI chat shape, or the body of a request. `thinking` 1 = a thinking prompt with `effort`
+ * 1..100 (0 = 75). Exact; does not run the model.
+ * Any thread. Does not block. Fails with INVALID_ARGUMENT. Since 0.1. */
+CAIRN_API cairn_code cairn_model_render(const cairn_model* model, const char* messages_json,
+                                        size_t messages_json_length, int32_t thinking,
+                                        int32_t effort, cairn_buffer** text, int64_t* n_tokens,
+                                        cairn_error** error);
+
 /* Since 0.1. */
 CAIRN_API void cairn_model_destroy(cairn_model** model);
 
@@ -566,6 +576,12 @@ CAIRN_API void cairn_open_options_init(cairn_open_options* options);
 /* Since 0.1. */
 CAIRN_API void cairn_session_options_init(cairn_session_options* options);
 
+enum {
+  CAIRN_THINKING_AS_SESSION = 0,
+  CAIRN_THINKING_OFF = 1, /* chat prompt */
+  CAIRN_THINKING_ON = 2   /* thinking prompt */
+};
+
 /* How a turn chooses tokens and when it ends. Zero is the default in every field, which is why
  * greedy decoding is a field of its own: temperature 0 means "not given". */
 typedef struct cairn_turn_options {
@@ -581,9 +597,15 @@ typedef struct cairn_turn_options {
   float presence_penalty;   /* subtracted once if the token occurred */
   int32_t top_k;            /* keep the k most likely; 0 = all */
   int32_t penalty_window;   /* how many of the latest tokens the penalties look at; 0 = 256 */
+  /* The prompt begins with mode and effort: a turn that changes them reuses nothing. */
+  int32_t thinking;        /* CAIRN_THINKING_... */
+  int32_t effort;          /* 1..100; 0 = the session's */
+  int32_t continue_answer; /* 1 = go on with the last message, the assistant's, instead of answering:
+                              its blocks are delivered first, cairn_event_replayed is 1 for them */
+  int32_t reserved;
 } cairn_turn_options;
 #define CAIRN_TURN_OPTIONS_INIT \
-  { sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Since 0.1. */
 CAIRN_API void cairn_turn_options_init(cairn_turn_options* options);
@@ -633,7 +655,9 @@ CAIRN_API cairn_code cairn_session_append_system(cairn_session* session, const c
 CAIRN_API cairn_code cairn_session_append_user(cairn_session* session, const char* text,
                                                size_t text_length, cairn_error** error);
 
-/* What a tool returned. `tool_call_id` is the id of the call it answers. */
+/* What a tool returned. `tool_call_id` is the id of the call it answers; INVALID_ARGUMENT if no call
+ * with this id waits for its result, and the hint names those that do. Results of parallel calls may
+ * come in any order. */
 CAIRN_API cairn_code cairn_session_append_tool_result(cairn_session* session,
                                                       const char* tool_call_id,
                                                       size_t tool_call_id_length, const char* text,
@@ -658,6 +682,16 @@ CAIRN_API cairn_code cairn_session_start_turn(cairn_session* session,
  * and those of cairn_session_start_turn. Since 0.1. */
 CAIRN_API cairn_code cairn_session_resume_turn(cairn_session* session, cairn_turn** turn,
                                                cairn_error** error);
+
+/* Counts the tokens of the prompt that cairn_session_start_turn would compute with `options`, after
+ * appending `messages_json`, an array of messages in the OpenAI chat shape, or empty. Exact; does not
+ * run the model. Any thread. Blocks: disk, at the session's first use. Codes: CORRUPT, IO_ERROR.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_session_count_tokens(const cairn_session* session,
+                                                const char* messages_json,
+                                                size_t messages_json_length,
+                                                const cairn_turn_options* options,
+                                                int64_t* n_tokens, cairn_error** error);
 
 /* The conversation as of this call, without the turn that is open. The caller owns *list. This is
  * how a new process finds its place. Any thread. Blocks: disk. Codes: CORRUPT, IO_ERROR.
@@ -749,9 +783,10 @@ typedef struct cairn_message {
   size_t n_tool_calls;      /* assistant: see cairn_message_list_get_tool_call */
   int32_t role;             /* CAIRN_ROLE_... */
   int32_t reserved;
+  uint64_t event; /* id of the message, and the place after it: see cairn_session_rewind */
 } cairn_message;
 #define CAIRN_MESSAGE_INIT \
-  { sizeof(cairn_message), NULL, 0, NULL, 0, NULL, 0, 0, 0 }
+  { sizeof(cairn_message), NULL, 0, NULL, 0, NULL, 0, 0, 0, 0 }
 
 /* One call of a tool by the model. Strings are borrowed from where the call came from. */
 typedef struct cairn_tool_call {
@@ -800,6 +835,11 @@ CAIRN_API cairn_code cairn_turn_next(cairn_turn* turn, int64_t timeout_ms, cairn
  * Idempotent; NULL is ignored. Any thread; not from a signal handler. Does not block. Since 0.1. */
 CAIRN_API void cairn_turn_cancel(cairn_turn* turn);
 
+/* Ends the reasoning at the next token, so that the answer begins; does nothing where the model is not
+ * reasoning. The log has it: a resumed turn does not begin to think again. Any thread. Does not block.
+ * Codes: UNSUPPORTED (the tokenizer has no such token). Since 0.1. */
+CAIRN_API cairn_code cairn_turn_end_thinking(cairn_turn* turn, cairn_error** error);
+
 /* A descriptor that is readable while an event waits; for poll, select and epoll only: do not read,
  * write or close it. Valid until the turn is destroyed; -1 for NULL. Any thread. Does not block.
  * Since 0.1. */
@@ -832,12 +872,20 @@ enum {
 enum {
   CAIRN_MISS_NONE = 0,           /* everything known was reused */
   CAIRN_MISS_NEW_TOKENS = 1,     /* the rest of the prompt was never computed */
-  CAIRN_MISS_PROMPT_CHANGED = 2, /* the prompt differs from the stored one before its end */
+  CAIRN_MISS_PROMPT_CHANGED = 2, /* the prompt differs in a way that has no name here */
   CAIRN_MISS_NOT_STORED = 3,     /* a prefix was computed once but never reached the store */
   CAIRN_MISS_CORRUPT = 4,        /* something stored failed its check and was dropped */
   CAIRN_MISS_REPLAY_NEEDED = 5,  /* tokens were restored, their window state was recomputed */
   CAIRN_MISS_EVICTED = 6,        /* a stored prefix was collected to keep the quota */
-  CAIRN_MISS_OTHER_MODEL = 7     /* the stored state is of the model that the session had before */
+  CAIRN_MISS_OTHER_MODEL = 7,    /* the stored state is of the model that the session had before */
+  /* The prompt differs from the stored one before its end, and this is why: */
+  CAIRN_MISS_SYSTEM_CHANGED = 8,     /* text or response format of a system message */
+  CAIRN_MISS_TOOLS_CHANGED = 9,      /* the list of tools, or one of them: see `tool` */
+  CAIRN_MISS_MESSAGE_EDITED = 10,    /* a message that was there before says something else */
+  CAIRN_MISS_ANSWER_REWRITTEN = 11,  /* an assistant message came back in other words or tokens */
+  CAIRN_MISS_REASONING_DROPPED = 12, /* the format no longer shows an earlier answer's reasoning */
+  CAIRN_MISS_MODE_CHANGED = 13,      /* thinking or effort, which the prompt begins with */
+  CAIRN_MISS_HEAD_MOVED = 14         /* the session went back to where less is stored */
 };
 
 /* Where the state for the turn's prompt came from:
@@ -858,9 +906,19 @@ typedef struct cairn_reuse {
   int32_t cause;         /* CAIRN_MISS_...: why not more was reused */
   int32_t reserved;
   int64_t bytes_read; /* of blocks and tails, from disk */
+  /* Where first_difference is: the message (-1 = none), the byte in what the prompt shows of it, and
+   * at most 40 bytes from there on, of what is stored and of this prompt. Borrowed as `detail`. */
+  int64_t difference_byte;
+  const char* stored_text;
+  const char* given_text;
+  const char* tool; /* CAIRN_MISS_TOOLS_CHANGED: the first tool that differs */
+  int32_t difference_message;
+  int32_t reserved_2;
+  int64_t lost_tokens; /* prefilled again although the session had computed their messages before */
+  double lost_ms;      /* what these take at the session's measured speed; 0 = not measured */
 } cairn_reuse;
 #define CAIRN_REUSE_INIT \
-  { sizeof(cairn_reuse), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0 }
+  { sizeof(cairn_reuse), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, 0, 0 }
 
 typedef struct cairn_usage {
   size_t struct_size;

@@ -66,6 +66,11 @@ Result<cairn::TurnOptions> turn_options(const cairn_turn_options* given) {
   sampling.frequency_penalty = read.frequency_penalty;
   sampling.presence_penalty = read.presence_penalty;
   sampling.top_k = read.top_k;
+  CAIRN_ASSIGN_OR_RETURN(options.thinking,
+                         enum_option(read.thinking, cairn::ThinkingMode::kOn, "thinking"));
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
+  options.effort = read.effort;
+  options.continue_answer = read.continue_answer != 0;
   return options;
 }
 
@@ -99,6 +104,7 @@ cairn_message message(const cairn::Message& message, const std::string& text) {
   values.tool_call_id = message.tool_call_id.c_str();
   values.n_tool_calls = message.tool_calls.size();
   values.role = static_cast<std::int32_t>(message.role);
+  values.event = message.event;
   return values;
 }
 
@@ -122,6 +128,13 @@ cairn_reuse reuse(const cairn::ReuseReport& report) {
   values.tail_restored = report.tail_restored ? 1 : 0;
   values.cause = static_cast<std::int32_t>(report.cause);
   values.bytes_read = report.bytes_read;
+  values.difference_byte = report.difference.byte;
+  values.stored_text = report.difference.stored.c_str();
+  values.given_text = report.difference.given.c_str();
+  values.tool = report.difference.tool.c_str();
+  values.difference_message = report.difference.message;
+  values.lost_tokens = report.lost_tokens;
+  values.lost_ms = report.lost_ms;
   return values;
 }
 
@@ -295,6 +308,23 @@ cairn_code cairn_session_resume_turn(cairn_session* session, cairn_turn** turn,
   });
 }
 
+cairn_code cairn_session_count_tokens(const cairn_session* session, const char* messages_json,
+                                      size_t messages_json_length,
+                                      const cairn_turn_options* options, int64_t* n_tokens,
+                                      cairn_error** error) {
+  return guarded(error, [&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(required(n_tokens, "n_tokens"));
+    *n_tokens = 0;
+    CAIRN_RETURN_IF_ERROR(required(session, "session"));
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view json,
+                           text_argument(messages_json, messages_json_length, "messages_json"));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::TurnOptions converted, turn_options(options));
+    CAIRN_ASSIGN_OR_RETURN(const auto more, cairn::parse_request(json.empty() ? "[]" : json));
+    CAIRN_ASSIGN_OR_RETURN(*n_tokens, session->rep.count_tokens(more, converted));
+    return {};
+  });
+}
+
 cairn_code cairn_session_get_messages(const cairn_session* session, cairn_message_list** list,
                                       cairn_error** error) {
   return guarded(error, [&]() -> Status {
@@ -428,6 +458,13 @@ void cairn_turn_cancel(cairn_turn* turn) {
   (void)guarded(nullptr, [&]() -> Status {
     if (turn != nullptr) turn->rep.cancel();
     return {};
+  });
+}
+
+cairn_code cairn_turn_end_thinking(cairn_turn* turn, cairn_error** error) {
+  return guarded(error, [&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(required(turn, "turn"));
+    return turn->rep.end_thinking();
   });
 }
 

@@ -81,12 +81,25 @@ std::vector<Count> counts_of(const StoreCounters& c) {
 }
 
 // By MissCause.
-constexpr std::array<const char*, kMissCauseCount> kMissTitles = {
-    "everything known was reused", "new tokens only", "prompt changed", "never reached the store",
-    "stored state damaged",        "replay needed",   "evicted",        "state of another model"};
+constexpr std::array<const char*, kMissCauseCount> kMissTitles = {"everything known was reused",
+                                                                  "new tokens only",
+                                                                  "prompt changed",
+                                                                  "never reached the store",
+                                                                  "stored state damaged",
+                                                                  "replay needed",
+                                                                  "evicted",
+                                                                  "state of another model",
+                                                                  "system text changed",
+                                                                  "tools changed",
+                                                                  "earlier message edited",
+                                                                  "answer came back rewritten",
+                                                                  "format dropped the reasoning",
+                                                                  "thinking or effort changed",
+                                                                  "went back to another place"};
 constexpr std::array<const char*, kMissCauseCount> kMissNames = {
-    "none",    "new_tokens",    "prompt_changed", "not_stored",
-    "corrupt", "replay_needed", "evicted",        "other_model"};
+    "none",           "new_tokens",       "prompt_changed",    "not_stored",   "corrupt",
+    "replay_needed",  "evicted",          "other_model",       "system",       "tools",
+    "message_edited", "answer_rewritten", "reasoning_dropped", "mode_changed", "head_moved"};
 
 std::string with_units(std::int64_t n_bytes) {
   return in_binary_units(n_bytes) + " (" + with_commas(n_bytes) + " bytes)";

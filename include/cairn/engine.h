@@ -75,6 +75,21 @@ struct ModelInfo {
   std::string fingerprint;  // hex; two models share KV only if equal
 };
 
+// How messages become a prompt (spec/prompt-format.md section 2).
+struct PromptSettings {
+  bool thinking = false;      // mode: thinking or chat
+  std::int32_t effort = 75;   // 1..100, thinking only
+  bool open_answer = true;    // with the header of the answer that is to come
+};
+
+struct Prompt {
+  std::string text;
+  std::vector<TokenId> tokens;
+  // Of each message, the header of the answer after it included. A token that spans two messages
+  // counts for the first, what the format begins with for none.
+  std::vector<std::int64_t> message_tokens;
+};
+
 class Model {
  public:
   // Opens a checkpoint folder (config.json, *.safetensors, tokenizer.json) by memory map. Blocks.
@@ -89,6 +104,11 @@ class Model {
   std::vector<TokenId> tokenize(std::string_view text) const;
   // Tokens to bytes; may end inside a UTF-8 character. Unknown ids give kInvalidArgument.
   Result<std::string> detokenize(const std::vector<TokenId>& tokens) const;
+
+  // The prompt that a session with these messages would compute, without running the model. Fails
+  // with kInvalidArgument on what the format cannot represent.
+  Result<Prompt> render(const std::vector<Message>& messages,
+                        const PromptSettings& settings = {}) const;
 
   const std::shared_ptr<engine::LoadedModel>& state() const { return state_; }
 

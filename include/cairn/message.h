@@ -30,6 +30,10 @@ struct ContentBlock {
   Kind kind = Kind::kText;
   std::string text;          // text, or the result's text
   std::string tool_call_id;  // tool results only
+  // Text that changes between turns: the date, the state of a work tree. Session::append and
+  // Session::sync move it from where it stands to a reminder before the turn it is for, and send it
+  // again only when it has changed, so that it costs its own tokens and no other.
+  bool is_volatile = false;
 };
 
 struct Message {
@@ -48,6 +52,10 @@ struct Message {
   std::string tool_call_id;
   // user
   std::string task;  // "", "title", "query", "authority", "domain", "read_url" or "action"
+
+  // Id of the message in its session: the event that stands for it, a place for Session::rewind.
+  // Set by Session::messages; 0 elsewhere, and ignored by append.
+  std::uint64_t event = 0;
 
   static Message system(std::string text, std::string tools_json = {});
   static Message user(std::string text);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cairn/engine.h"
@@ -68,6 +69,15 @@ struct Mark {
   bool rewound = false;       // the end of a branch that a rewind left
 };
 
+// Where a prompt parts from the one that its session computed before.
+struct PromptDifference {
+  std::int32_t message = -1;  // index in the prompt's conversation; -1 = no difference, or in what
+                              // the format itself begins with
+  std::int64_t byte = -1;     // offset in what the prompt shows of this message
+  std::string stored, given;  // from there on: at most 40 bytes, whole characters
+  std::string tool;           // kToolsChanged: the first tool that differs
+};
+
 // Where the state for a turn's prompt came from. Token counts add up:
 // prompt = from_memory + from_disk + prefilled. `replayed` tokens are among the reused ones: their
 // global KV was reused, their windows recomputed.
@@ -84,6 +94,11 @@ struct ReuseReport {
   std::string detail;                  // one sentence for a person
   std::int64_t bytes_read = 0;         // of blocks and tails, from disk
   double restore_ms = 0;
+  PromptDifference difference;    // where first_difference is
+  // Of what is prefilled: tokens of messages whose state this session had computed before, and how
+  // long they take by the session's measured speed (0 = not measured).
+  std::int64_t lost_tokens = 0;
+  double lost_ms = 0;
 };
 
 struct TurnUsage {
@@ -128,10 +143,75 @@ struct Event {
   Status status;
 };
 
+enum class ThinkingMode : std::int32_t {
+  kAsSession = 0,
+  kOff = 1,  // chat prompt
+  kOn = 2,   // thinking prompt
+};
+
 struct TurnOptions {
   SamplingParams sampling = {};
   std::int32_t max_tokens = 4096;  // of this turn
+  // Mode and effort of this turn's prompt. The format says both in its first tokens: a turn that
+  // changes them reuses nothing, and the turn after it may. Turn::end_thinking costs no prefix.
+  ThinkingMode thinking = ThinkingMode::kAsSession;
+  std::int32_t effort = 0;  // 1..100; 0 = the session's
+  // Goes on with the last message, which is the assistant's, instead of answering: one that a
+  // limit or a cancel cut off, or one that the host began. The message grows; what it says already
+  // is delivered first, marked `replayed`.
+  bool continue_answer = false;
 };
+
+// --- Histories that come back from a client (Session::sync).
+
+struct SyncOptions {
+  // Lines of system messages that begin like this are volatile (ContentBlock::is_volatile).
+  std::vector<std::string> volatile_lines = {};
+};
+
+// By what a given message was found in the session.
+enum class SyncMatch : std::int32_t {
+  kNone = 0,       // it was not: nothing stored is like it
+  kEqual = 1,      // it says what the stored one says
+  kEvent = 2,      // assistant: by Message::event
+  kCallIds = 3,    // assistant: by ids and arguments of its tool calls
+  kArguments = 4,  // assistant: by names and arguments of its tool calls; ids are others
+  kText = 5,       // assistant: by its visible text
+};
+
+struct SyncedMessage {
+  SyncMatch match = SyncMatch::kNone;
+  std::uint64_t event = 0;  // of the stored message that it is; 0 = none
+  bool appended = false;    // it was written to the log by this sync
+};
+
+struct SyncReport {
+  std::vector<SyncedMessage> messages;  // as given
+  std::int64_t n_kept = 0;              // given messages that stand in the log already
+  std::int64_t n_appended = 0;          // given messages that were written to it
+  std::int64_t n_left = 0;              // stored messages that are not part of the conversation now
+  bool forked = false;                  // the session went back; what it left stays as a branch
+  std::uint64_t forked_at = 0;          // the event it went back to; 0 = before the first
+  std::int64_t prompt_tokens = 0;       // of the conversation, as the next turn would render it
+  std::int64_t common_tokens = 0;       // of these, before the first that differs from what was there
+  MissCause cause = MissCause::kNone;   // of the difference
+  std::string detail;                   // one sentence for a person
+  PromptDifference difference;
+};
+
+// What a turn would cost.
+struct TurnPlan {
+  ReuseReport reuse;              // as its report would be; restore_ms is an estimate
+  double prefill_ms = 0;          // estimate from the session's measured speed; 0 = not measured
+  std::int64_t memory_bytes = 0;  // of live state while it runs, shared pages included
+  SyncReport sync;                // of plan_sync
+};
+
+// The messages of a request body: an object of the Chat Completions, Anthropic Messages or
+// Responses shape, or an array of chat messages. Tools stand on the first system message, which is
+// inserted if need be. Fields that say nothing to the model are ignored. kInvalidArgument names the
+// field.
+Result<std::vector<Message>> parse_request(std::string_view json);
 
 class Turn {
  public:
@@ -140,6 +220,10 @@ class Turn {
   Result<Event> next(std::chrono::milliseconds timeout = std::chrono::milliseconds(-1));
   // Stops the turn within one step. Idempotent, any thread. What was delivered is kept.
   void cancel();
+  // Ends the reasoning at the next token, so that the answer begins. Does nothing where the model
+  // is not reasoning (any more). The end is a token of the log: a resumed turn has it. Any thread.
+  // kUnsupported if the tokenizer has no such token.
+  Status end_thinking();
   // Readable while an event waits. Owned by the turn; for poll() only.
   int wake_fd() const;
 
@@ -166,8 +250,9 @@ class Session {
 
   // Appends a message to the log; does not run the model. Synced to disk when it returns. An
   // interrupted turn is closed by it and keeps what it said. kBusy while a turn runs, kContextFull
-  // (with both numbers) if the prompt would leave no room for an answer, kUnsupported for images;
-  // then nothing is logged.
+  // (with both numbers) if the prompt would leave no room for an answer, kUnsupported for images,
+  // kInvalidArgument for the result of a call that is not pending (which are is said); then nothing
+  // is logged.
   Status append(const Message& message);
   // Appends one message given as JSON in the OpenAI chat shape.
   Status append_json(std::string_view json);
@@ -194,6 +279,25 @@ class Session {
 
   // The conversation so far, open turn excluded.
   Result<std::vector<Message>> messages() const;
+
+  // --- Without running the model.
+
+  // Tokens of the prompt that start_turn(options) would compute if `more` were appended before.
+  Result<std::int64_t> count_tokens(const std::vector<Message>& more = {},
+                                    const TurnOptions& options = {}) const;
+  // What start_turn(options) would reuse, and what it would cost. kBusy while a turn runs.
+  Result<TurnPlan> plan(const TurnOptions& options = {}) const;
+  // The same for sync() before start_turn(); changes nothing.
+  Result<TurnPlan> plan_sync(const std::vector<Message>& messages, const TurnOptions& options = {},
+                             const SyncOptions& sync_options = {}) const;
+
+  // --- For clients that send the whole conversation with each request.
+
+  // Makes the conversation `messages`, doing as little as possible: finds the stored message that
+  // each is, however the client has written it, goes back or to another branch where something
+  // earlier has changed, and appends the rest. Assistant messages that are found keep the tokens
+  // that the model sampled. One commit; an interrupted turn is closed. Fails like append.
+  Result<SyncReport> sync(const std::vector<Message>& messages, const SyncOptions& options = {});
   SessionInfo info() const;
 
   const std::shared_ptr<session::SessionState>& state() const { return state_; }

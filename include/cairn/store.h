@@ -64,14 +64,22 @@ struct SessionInfo {
 enum class MissCause : std::int32_t {
   kNone = 0,           // everything known was reused
   kNewTokens = 1,      // the rest of the prompt was never computed
-  kPromptChanged = 2,  // the prompt differs from the stored one before its end
+  kPromptChanged = 2,  // the prompt differs from the stored one, in a way that has no name here
   kNotStored = 3,      // a prefix was computed once but never reached the store
   kCorrupt = 4,        // a stored block or tail failed its check and was dropped
   kReplayNeeded = 5,   // tokens were restored, their window state had to be recomputed
   kEvicted = 6,        // a stored prefix was collected to keep the quota
   kOtherModel = 7,     // the stored state is of the model that the session had before
+  // The prompt differs from the stored one before its end, and this is why:
+  kSystemChanged = 8,      // text or response format of a system message
+  kToolsChanged = 9,       // the list of tools, or one of them
+  kMessageEdited = 10,     // a message that was there before says something else
+  kAnswerRewritten = 11,   // an assistant message came back in other words or tokens
+  kReasoningDropped = 12,  // the format no longer shows the reasoning of an earlier answer
+  kModeChanged = 13,       // thinking or effort, which the prompt begins with
+  kHeadMoved = 14,         // the session went back, and state is stored for other places only
 };
-inline constexpr int kMissCauseCount = 8;
+inline constexpr int kMissCauseCount = 15;
 
 // Since the store was made unless said otherwise. Numbers of tokens, bytes, times something
 // happened.

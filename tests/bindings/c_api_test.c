@@ -63,6 +63,7 @@ static void accessors_of_null_are_empty(void) {
   CHECK(cairn_event_error(NULL) == NULL);
   CHECK(cairn_turn_wake_fd(NULL) == -1);
   cairn_turn_cancel(NULL);
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_turn_end_thinking(NULL, &error));
 }
 
 static void missing_arguments_are_errors_not_crashes(void) {
@@ -382,11 +383,54 @@ static void messages_come_back_as_they_were_appended(void) {
   cairn_message_list_destroy(&list);
 }
 
+/* What a prompt costs is known before the model runs. */
+static void prompts_are_rendered_and_counted_without_the_model(void) {
+  static const char kUser[] = "[{\"role\": \"user\", \"content\": \"1+2?\"}]";
+  fixture f = open_fixture("count");
+  cairn_session* session = open_session(&f, "c");
+  cairn_turn_options options = CAIRN_TURN_OPTIONS_INIT;
+  cairn_buffer* text = NULL;
+  int64_t n_rendered = 0, n_counted = 0, n_thinking = 0;
+  EXPECT_OK(cairn_model_render(f.model, kUser, CAIRN_CSTRING, 0, 0, &text, &n_rendered, &error));
+  CHECK(strstr(cairn_buffer_bytes(text, NULL), "1+2?") != NULL);
+  cairn_buffer_destroy(&text);
+  EXPECT_OK(cairn_session_count_tokens(session, kUser, CAIRN_CSTRING, NULL, &n_counted, &error));
+  CHECK(n_counted == n_rendered);
+  EXPECT_OK(cairn_session_append_user(session, "1+2?", CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_count_tokens(session, "", 0, NULL, &n_counted, &error));
+  CHECK(n_counted == n_rendered);
+  options.thinking = CAIRN_THINKING_ON;
+  options.effort = 30;
+  EXPECT_OK(cairn_session_count_tokens(session, "", 0, &options, &n_thinking, &error));
+  EXPECT_OK(cairn_model_render(f.model, kUser, CAIRN_CSTRING, 1, 30, NULL, &n_rendered, &error));
+  CHECK(n_thinking == n_rendered && n_thinking > n_counted);
+  const answer first = ask(session);
+  CHECK(first.reuse.prompt_tokens == n_counted);
+  EXPECT(CAIRN_INVALID_ARGUMENT,
+         cairn_model_render(f.model, "{}", CAIRN_CSTRING, 0, 0, &text, NULL, &error));
+  options.thinking = 3;
+  EXPECT(CAIRN_UNSUPPORTED,
+         cairn_session_count_tokens(session, "", 0, &options, &n_counted, &error));
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
 static void check_account(const answer* a) {
   CHECK(a->reuse.prompt_tokens == a->reuse.from_memory + a->reuse.from_disk + a->reuse.prefilled);
   CHECK(a->reuse.prompt_tokens > 0 && a->reuse.exact == 1);
   CHECK(a->usage.output_tokens > 0 && a->usage.output_tokens <= 24);
   CHECK(a->usage.context_used <= a->usage.context_size);
+}
+
+/* A call as the host's own model might have made it; the tiny model makes none. */
+static void append_call(cairn_session* session, const char* id) {
+  char json[256];
+  snprintf(json, sizeof json,
+           "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"%s\", "
+           "\"type\": \"function\", \"function\": {\"name\": \"add\", \"arguments\": "
+           "\"{\\\"a\\\": 1}\"}}]}",
+           id);
+  EXPECT_OK(cairn_session_append_json(session, json, CAIRN_CSTRING, &error));
 }
 
 /* The point of the library, through its C API: what was computed once is not computed again,
@@ -402,11 +446,14 @@ static void a_tool_session_reuses_what_it_computed(void) {
   check_account(&first);
   CHECK(first.reuse.prefilled == first.reuse.prompt_tokens);
 
+  append_call(session, "call_1");
   EXPECT_OK(cairn_session_append_tool_result(session, "call_1", CAIRN_CSTRING, "3", 1, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT,
+         cairn_session_append_tool_result(session, "call_1", CAIRN_CSTRING, "3", 1, &error));
   const answer second = ask(session);
   check_account(&second);
   CHECK(second.reuse.from_memory >= first.reuse.prompt_tokens);
-  CHECK(second.reuse.prefilled < 64);
+  CHECK(second.reuse.prefilled < first.reuse.prompt_tokens / 2);
 
   EXPECT_OK(cairn_session_get_info(session, &info, &error));
   CHECK(info.turn_open == 0 && info.n_tokens > second.reuse.prompt_tokens);
@@ -416,12 +463,13 @@ static void a_tool_session_reuses_what_it_computed(void) {
 
   f = open_fixture("tool_session");
   session = open_session(&f, "tools");
+  append_call(session, "call_2");
   EXPECT_OK(cairn_session_append_tool_result(session, "call_2", CAIRN_CSTRING, "3", 1, &error));
   const answer third = ask(session);
   check_account(&third);
   CHECK(third.reuse.from_disk >= second.reuse.prompt_tokens);
   CHECK(third.reuse.from_memory == 0);
-  CHECK(third.reuse.prefilled < 64);
+  CHECK(third.reuse.prefilled < first.reuse.prompt_tokens / 2);
   cairn_session_destroy(&session);
   close_fixture(&f);
 }
@@ -508,6 +556,7 @@ int main(int argc, char** argv) {
   RUN(store_has_one_owner);
   RUN(session_names_are_checked);
   RUN(messages_come_back_as_they_were_appended);
+  RUN(prompts_are_rendered_and_counted_without_the_model);
   RUN(a_tool_session_reuses_what_it_computed);
   RUN(parents_may_be_destroyed_first);
   RUN(a_cancelled_turn_goes_on_where_it_stopped);
