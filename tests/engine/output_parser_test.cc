@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/chat_message.h"
 #include "engine/python_json.h"
+#include "tests/engine/parsed_output.h"
 #include "tests/support/released_tokenizer.h"
 
 namespace cairn::engine {
@@ -17,15 +19,6 @@ namespace {
 
 using tests::released_tokenizer;
 using tests::toy_tokenizer;
-
-constexpr std::string_view kTools = R"([
-  {"function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
-      "city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"type": ["string", "null"]},
-      "deep": {"type": "object"}}, "required": ["city"]}}},
-  {"function": {"name": "edit", "parameters": {"type": "object", "properties": {
-      "path": {"type": "string"}, "text": {"type": "string"}}, "required": ["path", "text"]}}},
-  {"namespace": "maps", "function": {"name": "route", "parameters": {"type": "object",
-      "properties": {"to": {"type": "string"}}}}}])";
 
 // ---- writing model output ----
 
@@ -39,91 +32,6 @@ std::string invoke(std::string_view name, std::string_view body) {
 }
 std::string calls(std::string_view invokes) {
   return "\n\n<｜DSML｜ calls>\n" + std::string(invokes) + "</｜DSML｜ calls>";
-}
-
-// ---- running the parser ----
-
-struct Block {
-  BlockKind kind;
-  std::string bytes;
-  ToolCall call;
-  bool malformed = false;
-  friend bool operator==(const Block& a, const Block& b) {
-    return a.kind == b.kind && a.bytes == b.bytes && a.malformed == b.malformed &&
-           a.call.id == b.call.id && a.call.name == b.call.name &&
-           a.call.arguments_json == b.call.arguments_json;
-  }
-};
-
-std::ostream& operator<<(std::ostream& out, const Block& b) {
-  return out << "{kind " << static_cast<int>(b.kind) << " '" << b.bytes << "' " << b.call.id << " "
-             << b.call.name << " " << b.call.arguments_json << (b.malformed ? " malformed" : "")
-             << "}";
-}
-
-// Joins events into blocks and checks their grammar on the way.
-std::vector<Block> joined(const std::vector<OutputEvent>& events) {
-  std::vector<Block> blocks;
-  bool open = false;
-  for (const OutputEvent& event : events) {
-    if (event.kind == EventKind::kBlockBegin) {
-      EXPECT_FALSE(open);
-      EXPECT_EQ(event.block, static_cast<int>(blocks.size()));
-      blocks.push_back({event.block_kind, "", event.tool_call});
-      open = true;
-      continue;
-    }
-    EXPECT_TRUE(open);
-    if (blocks.empty()) break;
-    Block& block = blocks.back();
-    EXPECT_EQ(event.block, static_cast<int>(blocks.size()) - 1);
-    EXPECT_EQ(event.block_kind, block.kind);
-    if (event.kind == EventKind::kBlockBytes) {
-      EXPECT_FALSE(event.bytes.empty());
-      Utf8Assembler whole;  // every event carries whole characters
-      EXPECT_EQ(whole.append(event.bytes), event.bytes);
-      block.bytes += event.bytes;
-    } else {
-      EXPECT_EQ(event.kind, EventKind::kBlockEnd);
-      if (block.kind == BlockKind::kToolCall) {
-        EXPECT_EQ(event.tool_call.id, block.call.id);
-        EXPECT_EQ(event.tool_call.name, block.call.name);
-        EXPECT_TRUE(parse_json(event.tool_call.arguments_json).ok())
-            << event.tool_call.arguments_json;
-        block.call = event.tool_call;
-      }
-      block.malformed = event.malformed;
-      open = false;
-    }
-  }
-  EXPECT_FALSE(open);
-  return blocks;
-}
-
-struct Turn {
-  std::vector<Block> blocks;
-  ParsedOutput output;
-};
-
-struct Options {
-  bool reasoning = false;
-  bool complete = true;
-  std::string_view tools = kTools;
-};
-
-OutputParser parser_for(const Tokenizer& tokenizer, const Options& options) {
-  return OutputParser(tokenizer, {.starts_in_reasoning = options.reasoning,
-                                  .tools_json = std::string(options.tools),
-                                  .call_id_prefix = "call_t_"});
-}
-
-// By text spelling: the toy tokenizer has none of the markers.
-Turn parse_pieces(const std::vector<std::string>& pieces, const Options& options) {
-  OutputParser parser = parser_for(*toy_tokenizer(), options);
-  std::vector<OutputEvent> events;
-  for (const std::string& piece : pieces) parser.push_text(piece, events);
-  parser.finish(options.complete, events);
-  return {joined(events), parser.output()};
 }
 
 // By token, as the released tokenizer writes the text.
@@ -616,6 +524,73 @@ TEST(OutputParser, a_tag_of_unreasonable_length_is_text) {
   std::vector<std::string> bytes;
   for (const char c : raw) bytes.emplace_back(1, c);
   EXPECT_EQ(parse_pieces(bytes, {}).blocks, Blocks{text(raw, true)});
+}
+
+// ---- golden conversations ----
+
+// What the model said in a golden prompt: between the header of an answer and its end, with the
+// message that holds it. Answers whose reasoning the format dropped have none to compare.
+struct GoldenOutput {
+  std::string text;
+  bool reasoning = false;
+  Message message;
+  std::string tools;
+};
+
+std::vector<GoldenOutput> golden_outputs() {
+  constexpr std::string_view kAnswer = "<｜Assistant｜>", kEnd = "<｜end▁of▁sentence｜>";
+  std::vector<GoldenOutput> outputs;
+  const auto cases = parse_json(tests::read_file(CAIRN_TEST_DATA "/prompts/golden_prompts.json"));
+  for (const JsonValue& c : cases->items) {
+    const std::string prompt = c.find("prompt")->text;
+    const auto messages = parse_messages(to_python_json(*c.find("messages")));
+    std::size_t at = 0;
+    std::string tools;
+    for (const Message& message : *messages) {
+      if (!message.tools_json.empty()) tools = message.tools_json;
+      if (message.role != Role::kAssistant) continue;
+      const std::size_t begin = prompt.find(kAnswer, at) + kAnswer.size();
+      const std::size_t end = prompt.find(kEnd, begin);
+      EXPECT_NE(end, std::string::npos);
+      at = end;
+      std::string text = prompt.substr(begin, end - begin);
+      const bool reasoning = text.starts_with("<think>");
+      text.erase(0, reasoning ? 7 : 8);  // the marker belongs to the prompt
+      outputs.push_back({std::move(text), reasoning, message, tools});
+    }
+  }
+  return outputs;
+}
+
+TEST(OutputParser, golden_outputs_give_back_their_messages_however_they_are_split) {
+  const std::vector<GoldenOutput> outputs = golden_outputs();
+  EXPECT_GE(outputs.size(), 5U);
+  for (const GoldenOutput& output : outputs) {
+    SCOPED_TRACE(output.text);
+    const Options options = {.reasoning = output.reasoning, .tools = output.tools};
+    const Turn turn = parse(output.text, options);
+    EXPECT_EQ(turn.output.reasoning, output.reasoning ? output.message.reasoning : "");
+    const std::string text = output.message.content.empty() ? "" : output.message.content[0].text;
+    EXPECT_EQ(turn.output.text, text);
+    ASSERT_EQ(turn.output.tool_calls.size(), output.message.tool_calls.size());
+    for (std::size_t i = 0; i < turn.output.tool_calls.size(); ++i) {
+      EXPECT_EQ(turn.output.tool_calls[i].name, output.message.tool_calls[i].name);
+      EXPECT_EQ(turn.output.tool_calls[i].arguments_json,
+                output.message.tool_calls[i].arguments_json);
+    }
+
+    std::vector<TokenId> tokens;
+    released_tokenizer()->encode_with_added_tokens(output.text, tokens);
+    for (std::size_t cut = 0; cut <= tokens.size(); ++cut) {  // as a resumed turn goes on
+      OutputParser parser = parser_for(*released_tokenizer(), options);
+      std::vector<OutputEvent> events;
+      for (std::size_t i = 0; i < cut; ++i) parser.push(tokens[i], events);
+      OutputParser other = parser;
+      for (std::size_t i = cut; i < tokens.size(); ++i) other.push(tokens[i], events);
+      other.finish(true, events);
+      EXPECT_EQ(joined(events), turn.blocks) << "cut at token " << cut;
+    }
+  }
 }
 
 // ---- garbage ----
