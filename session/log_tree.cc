@@ -42,15 +42,22 @@ std::vector<LogPlace> LogTree::places(std::uint64_t head) const {
   for (LogPlace place : left_) {
     // A rewind that nothing followed adds nothing to where it went.
     while (rewinds_.contains(place.event)) place.event = parents_.at(place.event);
-    const bool is_listed = place.event > origin_sequence_ ? parents_.contains(place.event)
-                                                          : place.event > shared;
+    const bool is_listed =
+        place.event > origin_sequence_ ? parents_.contains(place.event) : place.event > shared;
     if (is_listed && seen.insert(place.event).second) places.push_back(std::move(place));
   }
   std::ranges::sort(places, {}, &LogPlace::event);
   return places;
 }
 
-void LogTree::keep(std::uint64_t event) { add_path(event, kept_); }
+void LogTree::keep(std::uint64_t event) {
+  const std::uint64_t reached = add_path(event, kept_);
+  if (reached <= origin_sequence_) needed_of_origins_ = std::max(needed_of_origins_, reached);
+}
+
+bool LogTree::is_unneeded(std::uint64_t event) const {
+  return parents_.contains(event) && !kept_.contains(event);
+}
 
 std::vector<std::uint64_t> LogTree::unneeded() const {
   std::vector<std::uint64_t> events;

@@ -37,14 +37,20 @@ class LogTree {
 
   // The event and those before it are needed.
   void keep(std::uint64_t event);
+  // Whether the event is in this log and nothing that is needed leads through it.
+  bool is_unneeded(std::uint64_t event) const;
   // Those that are not needed, ascending.
   std::vector<std::uint64_t> unneeded() const;
+  // The newest event of the origins that is needed, 0 where none is.
+  std::uint64_t needed_of_origins() const { return needed_of_origins_; }
 
  private:
-  // Adds the event and those before it. Returns the first that is not in this log, 0 where all are.
+  // Adds the event and those before it, up to one that was there before. Returns the first that is
+  // not added.
   std::uint64_t add_path(std::uint64_t event, std::set<std::uint64_t>& path) const;
 
-  std::uint64_t origin_sequence_ = 0;               // of a fork: events up to it are its origin's
+  std::uint64_t origin_sequence_ = 0;  // of a fork: events up to it are its origin's
+  std::uint64_t needed_of_origins_ = 0;
   std::map<std::uint64_t, std::uint64_t> parents_;  // by event
   std::set<std::uint64_t> rewinds_, kept_;
   std::vector<LogPlace> marks_, left_;  // left_: as each rewind says it

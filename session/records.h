@@ -79,7 +79,7 @@ struct SessionRecord {
   std::int64_t appended_tokens = 0;  // estimate of what was appended since head_tokens was counted
   bool removed = false;              // gone for its owner; kept for the text that forks share
   float prefill_us_per_token = 0;    // measured, smoothed; 0 = not yet
-  std::uint32_t n_branches = 0;      // ends of rewound branches in its log
+  std::uint32_t n_branches = 0;      // ends of rewound branches in its log, that forks hold too
   // Sequence of the newest HeadMoved on the path to the head; 0 = none. From it on, the path is
   // every sequence up to the head.
   std::uint64_t last_rewind = 0;

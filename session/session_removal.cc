@@ -20,44 +20,39 @@ Status remove_all(Storage& storage, Family family, const std::string& prefix, Wr
   });
 }
 
-bool holds(const std::vector<SessionId>& ids, const SessionId& id) {
-  return std::ranges::find(ids, id) != ids.end();
-}
-
-// Where forks of the session begin, ascending; forks that are `gone` do not count.
+// Where forks of the session begin, ascending.
 std::vector<std::uint64_t> fork_points(const std::vector<SessionRecord>& sessions,
-                                       const SessionId& origin,
-                                       const std::vector<SessionId>& gone) {
+                                       const SessionId& origin) {
   std::vector<std::uint64_t> points;
   for (const SessionRecord& session : sessions) {
-    if (session.origin == origin && !holds(gone, session.id)) {
-      points.push_back(session.origin_sequence);
-    }
+    if (session.origin == origin) points.push_back(session.origin_sequence);
   }
   std::ranges::sort(points);
   return points;
 }
 
-// Adds the removal of the events that lead to none of the forks.
-Status remove_unshared(Storage& storage, const SessionRecord& record,
-                       const std::vector<std::uint64_t>& points, WriteBatch& batch) {
+// Adds the removal of the events that lead to none of the forks. Returns the newest event of the
+// session's origins that leads to one, 0 where none does.
+Result<std::uint64_t> remove_unshared(Storage& storage, const SessionRecord& record,
+                                      const std::vector<std::uint64_t>& points, WriteBatch& batch) {
   const SessionId& id = record.id;
   Result<LogTree> tree = LogTree::read(storage, record);
   if (tree.status().code() == StatusCode::kCorrupt) {
     // What cannot be read is not judged; what lies behind every fork is of no use to any.
     const std::string prefix = session_key(id);
-    return storage.scan(Family::kEvents, prefix, event_key(id, points.back() + 1),
-                        [&](std::string_view key, std::string_view) {
-                          batch.remove(Family::kEvents, std::string(key));
-                          return true;
-                        });
+    CAIRN_RETURN_IF_ERROR(storage.scan(Family::kEvents, prefix, event_key(id, points.back() + 1),
+                                       [&](std::string_view key, std::string_view) {
+                                         batch.remove(Family::kEvents, std::string(key));
+                                         return true;
+                                       }));
+    return std::min(record.origin_sequence, points.back());
   }
   if (!tree.ok()) return tree.status();
   for (const std::uint64_t point : points) tree->keep(point);
   for (const std::uint64_t event : tree->unneeded()) {
     batch.remove(Family::kEvents, event_key(id, event));
   }
-  return {};
+  return tree->needed_of_origins();
 }
 
 }  // namespace
@@ -76,36 +71,35 @@ Status SessionStore::remove_session(const SessionId& id) {
   return {};
 }
 
-Status SessionStore::add_removal(SessionRecord record, const std::vector<SessionRecord>& sessions,
+Status SessionStore::add_removal(SessionRecord record, std::vector<SessionRecord> sessions,
                                  WriteBatch& batch, TailStore::Changes& tails) {
-  std::vector<SessionId> gone;
+  const auto is = [](const SessionId& id) {
+    return [&id](const SessionRecord& session) { return session.id == id; };
+  };
   while (true) {
     const std::string key = session_key(record.id);
     CAIRN_RETURN_IF_ERROR(tails.remove_all(record.id));
-    const std::vector<std::uint64_t> points = fork_points(sessions, record.id, gone);
+    const std::vector<std::uint64_t> points = fork_points(sessions, record.id);
     if (points.empty()) {
       batch.remove(Family::kSessions, key);
       CAIRN_RETURN_IF_ERROR(remove_all(*storage_, Family::kEvents, key, batch));
-      gone.push_back(record.id);
+      std::erase_if(sessions, is(record.id));
     } else {
-      CAIRN_RETURN_IF_ERROR(remove_unshared(*storage_, record, points, batch));
+      CAIRN_ASSIGN_OR_RETURN(record.origin_sequence,
+                             remove_unshared(*storage_, record, points, batch));
       record.removed = true;
       record.name.clear();
       record.labels.clear();
       record.stored_blocks = 0;
       record.n_branches = 0;
-      record.origin_sequence = std::min(record.origin_sequence, points.back());
       CAIRN_RETURN_IF_ERROR(put_record(Family::kSessions, key, encode(record), batch));
+      *std::ranges::find_if(sessions, is(record.id)) = record;
     }
-    // An origin that was kept for this session's sake may go as well.
-    const auto origin = std::ranges::find_if(sessions, [&](const SessionRecord& session) {
-      return record.origin == session.id && session.removed;
-    });
-    if (!gone.empty() && gone.back() == record.id && origin != sessions.end()) {
-      record = *origin;
-    } else {
-      return {};
-    }
+    // An origin that was kept for this session's sake may go as well, or more of its events.
+    if (!record.origin) return {};
+    const auto origin = std::ranges::find_if(sessions, is(*record.origin));
+    if (origin == sessions.end() || !origin->removed) return {};
+    record = *origin;
   }
 }
 
@@ -118,12 +112,15 @@ Result<std::int64_t> SessionStore::remove_branches(const SessionId& id,
     CAIRN_ASSIGN_OR_RETURN(LogTree tree, LogTree::read(*storage_, record));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<SessionRecord> sessions, list_sessions(*storage_));
     tree.keep(record.head_sequence);
-    for (const std::uint64_t point : fork_points(sessions, id, {})) tree.keep(point);
     record.n_branches = 0;
     for (const LogPlace& place : tree.places(record.head_sequence)) {
       if (place.rewound && place.time_ms < left_before_ms) continue;
       tree.keep(place.event);
       if (place.rewound) ++record.n_branches;
+    }
+    for (const std::uint64_t point : fork_points(sessions, id)) {
+      if (tree.is_unneeded(point)) ++record.n_branches;  // goes when the fork is gone
+      tree.keep(point);
     }
     for (const std::uint64_t event : tree.unneeded()) {
       batch.remove(Family::kEvents, event_key(id, event));

@@ -265,8 +265,8 @@ class SessionStore {
   Status change_record(const SessionId& id, const RecordChange& change);
   // Adds the removal of what no fork needs of a session that is gone for its owner. `sessions` are
   // all there are, this one too.
-  Status add_removal(SessionRecord record, const std::vector<SessionRecord>& sessions,
-                     WriteBatch& batch, TailStore::Changes& tails);
+  Status add_removal(SessionRecord record, std::vector<SessionRecord> sessions, WriteBatch& batch,
+                     TailStore::Changes& tails);
   Status check_commit(const Commit& commit);
   Status add_events(const Commit& commit, WriteBatch& batch);
   Status add_tails(const Commit& commit, TailStore::Changes& changes);

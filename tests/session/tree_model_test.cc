@@ -1,6 +1,6 @@
 // Random operations on the trees of several sessions and on an obvious model of them in memory:
 // every session is a list of events with parents, a fork has a copy of what it shares. Both must
-// always show the same. CAIRN_TREE_SEED and CAIRN_TREE_STEPS choose other operations.
+// always show the same. CAIRN_TREE_SEED, _SEEDS and _STEPS choose other operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -189,6 +189,7 @@ class Trees {
     for (const SessionInfo& info : *list) listed.insert(info.name);
     for (const auto& [name, model] : sessions_) expected.insert(name);
     EXPECT_EQ(listed, expected);
+    check_logs();
   }
 
  private:
@@ -205,6 +206,21 @@ class Trees {
   std::pair<const std::string, ModelSession>* any() {
     if (sessions_.empty()) create();
     return &*std::next(sessions_.begin(), below(sessions_.size()));
+  }
+
+  // The store has every event that a session shows and no other, of removed sessions neither.
+  void check_logs() {
+    std::map<std::string, std::set<std::uint64_t>> needed;
+    for (const auto& [name, model] : sessions_) {
+      for (const auto& [number, event] : model.events) needed[event.owner].insert(number);
+    }
+    for (const session::SessionId& id : made_) {
+      const auto events = store_.inside().read_events(id);
+      ASSERT_TRUE(events.ok()) << events.status().to_string();
+      std::set<std::uint64_t> stored;
+      for (const session::LogEvent& event : *events) stored.insert(event.sequence);
+      EXPECT_EQ(stored, needed[id.to_hex()]) << "of " << id.to_hex();
+    }
   }
 
   // Takes over what the session has written after its model's newest event.
@@ -242,7 +258,7 @@ class Trees {
     }
     ASSERT_TRUE(session.ok()) << session.status().to_string();
     ModelSession& model = sessions_[name];
-    model.key = store_.id_of(name);
+    model.key = made_.emplace_back(store_.id_of(name));
     model.id = session->info().id;
     model.handle.emplace(std::move(*session));
   }
@@ -309,7 +325,7 @@ class Trees {
     }
     ASSERT_TRUE(fork.ok()) << fork.status().to_string();
     ModelSession copy;
-    copy.key = store_.id_of(fork_name);
+    copy.key = made_.emplace_back(store_.id_of(fork_name));
     copy.id = fork->info().id;
     copy.forked_from = model.id;
     copy.head = copy.fork_point = event != 0 ? event : model.head;
@@ -401,6 +417,7 @@ class Trees {
   std::mt19937 random_;
   LiveStore store_;
   std::map<std::string, ModelSession> sessions_;
+  std::vector<session::SessionId> made_;  // all that there ever were
 };
 
 std::uint32_t setting(const char* name, std::uint32_t otherwise) {
@@ -410,8 +427,9 @@ std::uint32_t setting(const char* name, std::uint32_t otherwise) {
 
 TEST(Tree, equals_a_model_in_memory_under_random_operations) {
   const std::uint32_t first = setting("CAIRN_TREE_SEED", 1);
+  const std::uint32_t n_seeds = setting("CAIRN_TREE_SEEDS", 4);
   const std::uint32_t n_steps = setting("CAIRN_TREE_STEPS", 500);
-  for (std::uint32_t seed = first; seed < first + 2 && !HasFailure(); ++seed) {
+  for (std::uint32_t seed = first; seed < first + n_seeds && !HasFailure(); ++seed) {
     Trees trees(seed);
     std::uint32_t step = 0;
     for (; step < n_steps && !HasFailure(); ++step) {
