@@ -20,6 +20,11 @@ struct ManifestPoint {
   bool operator==(const ManifestPoint&) const = default;
 };
 
+// What is known to be on the disk of MANIFESTs that are being written by this process, by whom
+// writes them. Safe from any thread.
+void note_manifest_synced(const std::string& path, std::uint64_t n_bytes);
+void forget_manifest(const std::string& path);
+
 // Confined to one thread at a time.
 class ManifestWatch {
  public:
@@ -28,8 +33,8 @@ class ManifestWatch {
   ManifestWatch(ManifestWatch&&) noexcept;
   ~ManifestWatch();
 
-  // As of now; durable when the call returns. Reads what was added since the last call. Where that
-  // fails, the point before.
+  // As far as it is durable now, or made so by the call. Reads what was added since the last call.
+  // Where that fails, the point before.
   ManifestPoint look();
 
   // Whether the MANIFEST still begins as noted, or is a later one. Look before the database is

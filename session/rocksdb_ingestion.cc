@@ -67,6 +67,9 @@ Status BulkIngestion::ingest(const WriteBatch& batch) {
   for (const WriteBatch::Change& change : batch.changes()) {
     if (change.bulk) by_family[static_cast<std::size_t>(change.family)].push_back(&change);
   }
+  const auto n_tables =
+      std::ranges::count_if(by_family, [](const Changes& c) { return !c.empty(); });
+  const IngestionScope scope(db_.GetName(), static_cast<std::size_t>(n_tables));
   std::vector<Table> tables;
   rocksdb::Status status;
   for (std::size_t i = 0; i < by_family.size() && status.ok(); ++i) {
@@ -100,7 +103,7 @@ rocksdb::Status BulkIngestion::write_table(Family family, Changes changes,
     status = writer.Put(change.key, value);
   }
   rocksdb::ExternalSstFileInfo info;
-  if (status.ok()) status = writer.Finish(&info);  // syncs the file
+  if (status.ok()) status = writer.Finish(&info);  // does not sync it (IngestionScope)
   bytes_written_ += static_cast<std::int64_t>(info.file_size);
   return status;
 }
@@ -115,7 +118,6 @@ rocksdb::Status BulkIngestion::hand_over(const std::vector<Table>& tables) {
     arguments.push_back(std::move(argument));
   }
   const std::lock_guard lock(mutex_);
-  const IngestionScope scope(db_.GetName());
   return db_.IngestExternalFiles(arguments);
 }
 

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "session/manifest_watch.h"
 #include "session/marked_storage.h"
 #include "session/storage_key.h"
 #include "session/stored_records.h"
@@ -333,6 +334,26 @@ TEST(CommitMark, a_refused_batch_has_no_number_and_the_next_goes_on) {
   auto marked = open_marked(folder / "db", folder / "MARK");
   ASSERT_TRUE(marked.ok());
   EXPECT_EQ(marked->recovery.detail, "");
+}
+
+// A MANIFEST that is being written counts as far as its writer says that it was synced.
+TEST(ManifestWatch, notes_only_what_was_synced) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "MANIFEST-000007";
+  write_file(folder / "CURRENT", "MANIFEST-000007\n");
+  write_file(path, std::string(60, 'a') + std::string(40, 'b'));
+  ManifestWatch watch(folder.path().string());
+  note_manifest_synced(path, 60);
+  const ManifestPoint point = watch.look();
+  EXPECT_EQ(point.number, 7u);
+  EXPECT_EQ(point.n_bytes, 60u);
+  forget_manifest(path);
+  EXPECT_EQ(watch.look().n_bytes, 100u);  // and synced by the call
+
+  ManifestWatch next(folder.path().string());
+  EXPECT_TRUE(next.still_has(point));
+  fs::resize_file(path, 59);
+  EXPECT_FALSE(ManifestWatch(folder.path().string()).still_has(point));
 }
 
 }  // namespace
