@@ -1,5 +1,5 @@
-// The thread sleeps until the store's Space signals or a minute has passed. Errors stay here: a
-// store that cannot be collected goes on, and refuses state when its quota is used up.
+// The thread sleeps until the store's Space or its tails signal, or a minute has passed. Errors
+// stay here: a store that cannot be collected goes on, and refuses state when its quota is used up.
 #include "session/collector.h"
 
 #include <algorithm>
@@ -26,10 +26,12 @@ Collector::Collector(SessionStore& store)
       collection_(store, [this](std::int64_t n_rewritten) { return pause(n_rewritten); }),
       thread_([this] { run(); }) {
   store_.space().on_pressure([this] { signal(); });
+  store_.tails().on_many_removed([this] { signal(); });
 }
 
 Collector::~Collector() {
   store_.space().on_pressure({});
+  store_.tails().on_many_removed({});
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -75,6 +77,7 @@ bool Collector::collect_if_needed() {
   bool helped = true;
   const Status status = guarded([&]() -> Status {
     Space& space = store_.space();
+    CAIRN_RETURN_IF_ERROR(store_.tails().reclaim_if_many());
     CAIRN_RETURN_IF_ERROR(space.measure_if_older(kMeasureInterval));
     if (!space.under_pressure()) return {};
     space.forget_refused();

@@ -1,5 +1,5 @@
 // Keeps a store within its quota: a thread that collects when the store says that room is short,
-// and on request.
+// and on request. It also gives the space of replaced tails back.
 #ifndef CAIRN_SESSION_COLLECTOR_H_
 #define CAIRN_SESSION_COLLECTOR_H_
 

@@ -21,7 +21,7 @@ namespace {
 
 // Numbers made durable at a time. A crash loses at most these, of 2^64.
 constexpr std::uint64_t kReservedAtOnce = 4096;
-// Removed bytes after which a change gives the disk space back itself.
+// Removed bytes after which the disk space is given back.
 constexpr std::uint64_t kRemovedBytesMax = 64 << 20;
 
 Status about(const TailSlot& slot, const Status& status) {
@@ -184,15 +184,15 @@ void TailStore::Changes::bury(const Named& tail) {
 
 void TailStore::Changes::written() {
   written_ = true;
-  bool many = false;
   {
     const std::lock_guard lock(store_.mutex_);
     for (const Renamed& renamed : renamed_) store_.release(renamed.before);
     for (const Named& tail : buried_) store_.buried(tail);
-    many = store_.removed_bytes_ > kRemovedBytesMax;
+    if (store_.removed_bytes_ <= kRemovedBytesMax) return;
+    if (store_.many_removed_) return store_.many_removed_();
   }
   // An error of the storage is latched there and met by the next write.
-  if (many) (void)store_.reclaim();
+  (void)store_.reclaim();
 }
 
 void TailStore::release(const Named& tail) noexcept {
@@ -282,6 +282,19 @@ Status TailStore::visit(const std::function<bool(const TailRecord&)>& visit) {
 }
 
 // -- disk space --
+
+void TailStore::on_many_removed(std::function<void()> call) {
+  const std::lock_guard lock(mutex_);
+  many_removed_ = std::move(call);
+}
+
+Status TailStore::reclaim_if_many() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (removed_bytes_ <= kRemovedBytesMax) return {};
+  }
+  return reclaim();
+}
 
 // Runs of removed numbers without one in use between them are tables of their own, or parts of
 // small ones that compaction rewrites.

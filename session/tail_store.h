@@ -81,6 +81,13 @@ class TailStore {
 
   // Gives the disk space of removed tails back. For idle times; cheap where there are none.
   Status reclaim();
+  // The same where it is worth it.
+  Status reclaim_if_many();
+  // Called when it is, by the thread that removed something: reclaiming takes a sync and some
+  // milliseconds for each table, which a commit need not wait for. It must be short and not call
+  // back. Without it, the thread reclaims. When this returns, the one before is not called any
+  // more.
+  void on_many_removed(std::function<void()> call);
 
  private:
   // A tail by its number; 0 = none.
@@ -103,6 +110,7 @@ class TailStore {
   std::vector<Named> dead_;             // named no more, their bytes not yet removed
   std::vector<std::uint64_t> removed_;  // their bytes still take disk space
   std::uint64_t removed_bytes_ = 0;
+  std::function<void()> many_removed_;
   std::uint64_t next_ = 1, reserved_ = 1;
 };
 

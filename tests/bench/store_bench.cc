@@ -17,6 +17,7 @@
 #include <random>
 #include <thread>
 
+#include "session/collector.h"
 #include "session/session_store.h"
 #include "tests/bench/measure.h"
 #include "tests/session/store_samples.h"
@@ -200,6 +201,7 @@ void print_times(const char* name, const std::vector<double>& ms) {
 
 void measure_commits(const std::string& path, const std::string& folder, const Flags& flags) {
   auto store = open_store(path);
+  const session::Collector collector(*store);  // as beside every Store
   Writer writer(*store);
   std::vector<double> commits, files;
   for (int i = 0; i < flags.number("--timed-turns", 200); ++i) {  // in turns: the same machine

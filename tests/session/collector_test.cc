@@ -243,6 +243,22 @@ TEST(Collector, frees_room_by_itself_when_the_quota_is_near) {
   EXPECT_LE(test::bytes_on_disk(*store), 64 * kMiB);
 }
 
+// Nobody asks for it, and the quota is far.
+TEST(Collector, gives_the_space_of_replaced_tails_back_by_itself) {
+  const test::TemporaryFolder folder;
+  const auto store = test::open_with_quota(folder / "store", 1024 * kMiB);
+  Collector collector(*store);
+  SampleSession session(*store, "name", 1);
+  for (int i = 0; i < 12; ++i) session.grow(1, 8'000'000);
+  const auto table_bytes = [&] { return store->storage().table_bytes(Family::kTails); };
+  for (int i = 0; i < 3000 && table_bytes() > 32'000'000; ++i) {  // of at least 40 MB
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LE(table_bytes(), 32'000'000);
+  EXPECT_EQ(session.check_chain(), 12u);
+  EXPECT_TRUE(collector.last_error().ok()) << collector.last_error().to_string();
+}
+
 TEST(Collector, a_collection_on_request_reports_what_it_did) {
   const test::TemporaryFolder folder;
   const auto store = test::open_with_quota(folder / "store", 256 * kMiB);
