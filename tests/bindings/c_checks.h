@@ -21,7 +21,8 @@ static const char* folder = NULL;
   } while (0)
 
 /* Checks a code; on another one prints the error that came with it. Destroys the error. */
-static void expect_code(int line, cairn_code expected, cairn_code code, cairn_error** error) {
+static inline void expect_code(int line, cairn_code expected, cairn_code code,
+                               cairn_error** error) {
   if (code != expected) {
     fprintf(stderr, "%s:%d: expected %s, got %s: %s\n", __FILE__, line, cairn_code_name(expected),
             cairn_code_name(code), cairn_error_message(*error));
@@ -37,7 +38,7 @@ static void expect_code(int line, cairn_code expected, cairn_code code, cairn_er
   } while (0)
 #define EXPECT_OK(call) EXPECT(CAIRN_OK, call)
 
-static const char* path_in_folder(const char* name) {
+static inline const char* path_in_folder(const char* name) {
   static char path[4096];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   return path;
@@ -50,7 +51,7 @@ typedef struct fixture {
   cairn_store* store;
 } fixture;
 
-static fixture open_fixture(const char* store_name) {
+static inline fixture open_fixture(const char* store_name) {
   fixture f = {NULL, NULL, NULL};
   EXPECT_OK(cairn_runtime_create(NULL, &f.runtime, &error));
   EXPECT_OK(cairn_model_open(f.runtime, checkpoint, CAIRN_CSTRING, NULL, &f.model, &error));
@@ -59,20 +60,20 @@ static fixture open_fixture(const char* store_name) {
   return f;
 }
 
-static void close_fixture(fixture* f) {
+static inline void close_fixture(fixture* f) {
   cairn_store_destroy(&f->store);
   cairn_model_destroy(&f->model);
   cairn_runtime_destroy(&f->runtime);
 }
 
-static cairn_turn_options short_answer(void) {
+static inline cairn_turn_options short_answer(void) {
   cairn_turn_options options = CAIRN_TURN_OPTIONS_INIT;
   options.max_tokens = 24;
   options.greedy = 1;
   return options;
 }
 
-static cairn_session* open_session(const fixture* f, const char* name) {
+static inline cairn_session* open_session(const fixture* f, const char* name) {
   cairn_session* session = NULL;
   EXPECT_OK(cairn_session_open_or_create(f->model, f->store, name, CAIRN_CSTRING, NULL, &session,
                                          &error));
@@ -89,7 +90,7 @@ typedef struct answer {
   cairn_reuse reuse; /* detail is not kept */
 } answer;
 
-static void read_event(const cairn_event* event, uint64_t sequence, answer* out) {
+static inline void read_event(const cairn_event* event, uint64_t sequence, answer* out) {
   size_t n_bytes = 0;
   const int32_t kind = cairn_event_kind(event);
   const char* bytes = cairn_event_bytes(event, &n_bytes);
@@ -116,7 +117,7 @@ static void read_event(const cairn_event* event, uint64_t sequence, answer* out)
 
 /* Reads a turn to its end and destroys it; cancels it after `cancel_after` bytes unless that is 0.
  */
-static answer read_answer(cairn_turn* turn, size_t cancel_after) {
+static inline answer read_answer(cairn_turn* turn, size_t cancel_after) {
   answer out;
   cairn_event* event = NULL;
   cairn_event* last = NULL;
@@ -148,7 +149,7 @@ static answer read_answer(cairn_turn* turn, size_t cancel_after) {
   return out;
 }
 
-static answer ask(cairn_session* session) {
+static inline answer ask(cairn_session* session) {
   cairn_turn* turn = NULL;
   const cairn_turn_options options = short_answer();
   EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
