@@ -56,9 +56,12 @@ class BoundedStorage final : public Storage {
     if (batch.empty()) return inner_->write(batch, durability);
     const Space::Load load = load_of(batch);
     CAIRN_RETURN_IF_ERROR(space_.enter(load));
-    const Status status = inner_->write(batch, durability);
-    space_.leave(load);
-    return status;
+    struct Leaving {  // where memory ends within the write too
+      Space& space;
+      const Space::Load& load;
+      ~Leaving() { space.leave(load); }
+    } const leaving{space_, load};
+    return inner_->write(batch, durability);
   }
 
   Status flush() override { return inner_->flush(); }

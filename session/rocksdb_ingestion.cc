@@ -19,6 +19,7 @@
 #include <system_error>
 #include <utility>
 
+#include "session/directory_names.h"
 #include "session/rocksdb_files.h"
 
 namespace cairn::session {
@@ -28,10 +29,9 @@ namespace fs = std::filesystem;
 
 // Makes the folder, empty.
 Status empty_folder(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (!error && mkdir(path.c_str(), 0700) != 0) error = {errno, std::generic_category()};
-  if (!error) return {};
+  remove_with_files(path);
+  if (mkdir(path.c_str(), 0700) == 0) return {};
+  const std::error_code error(errno, std::generic_category());
   const bool full = error == std::errc::no_space_on_device;
   return {full ? StatusCode::kOutOfDisk : StatusCode::kIoError,
           "store: make " + path + ": " + error.message()};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "cairn/version.h"
@@ -160,14 +161,20 @@ Result<std::unique_ptr<SessionStore>> SessionStore::open_on(StoreDirectory direc
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->tails_.load()));
   CAIRN_RETURN_IF_ERROR(with_subject(subject, store->migrate()));
   CAIRN_RETURN_IF_ERROR(store->counters_.load(*store->storage_));
+  store->counting_ = true;
   store->note_recovery(std::move(database.recovery));
   return store;
 }
 
-// Errors are of no use to anyone here: the counts are those of the last synced commit then.
+// Errors, those of memory too, are of no use to anyone here: the counts are those of the last
+// synced commit then.
 SessionStore::~SessionStore() {
-  WriteBatch batch;
-  if (counters_.put(*storage_, batch).ok()) (void)storage_->write(batch, Durability::kBuffered);
+  if (!counting_) return;
+  try {
+    WriteBatch batch;
+    if (counters_.put(*storage_, batch).ok()) (void)storage_->write(batch, Durability::kBuffered);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 Result<Space::Gauge> SessionStore::measure_space() const {

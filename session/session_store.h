@@ -275,6 +275,7 @@ class SessionStore {
   Space space_;
   std::unique_ptr<Storage> storage_;
   Counters counters_;
+  bool counting_ = false;  // counters_ are the store's
   BlockStore blocks_;
   TailStore tails_;
   StoreHeader header_;

@@ -19,6 +19,7 @@
 
 #include "engine/sha256.h"
 #include "session/boot_id.h"
+#include "session/directory_names.h"
 
 namespace cairn::session {
 namespace {
@@ -161,13 +162,9 @@ Status create_directory(const std::string& path) {
 enum class Contents { kNothing, kStore, kOther };
 
 Result<Contents> contents_of(const std::string& path) {
-  std::error_code error;
-  fs::directory_iterator at(path, error);
-  if (error) return errno_status("read " + path, error.value());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in(path));
   Contents found = Contents::kNothing;
-  for (; at != fs::directory_iterator(); at.increment(error)) {
-    if (error) return errno_status("read " + path, error.value());
-    const fs::path name = at->path().filename();
+  for (const std::string& name : names) {
     if (name == "FORMAT" || name == "LOCK" || name == "db") return Contents::kStore;
     found = Contents::kOther;
   }
@@ -392,19 +389,20 @@ Result<DirectoryView> look_into(const std::string& path) {
 
 Result<std::int64_t> bytes_on_disk(const std::string& path) {
   constexpr std::int64_t kStatBlockBytes = 512;  // unit of st_blocks on Linux
-  const auto allocated = [](const fs::path& file) -> std::int64_t {
-    struct stat info = {};
-    // A file that went away since it was listed counts nothing.
-    return lstat(file.c_str(), &info) == 0 ? kStatBlockBytes * info.st_blocks : 0;
-  };
-  std::error_code error;
-  std::int64_t sum = allocated(path);
-  fs::recursive_directory_iterator at(path, error);
-  if (error) return errno_status("read " + path, error.value());
-  while (at != fs::recursive_directory_iterator()) {
-    sum += allocated(at->path());
-    at.increment(error);
-    if (error) return errno_status("read " + path, error.value());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in(path));
+  struct stat info = {};
+  std::int64_t sum = lstat(path.c_str(), &info) == 0 ? kStatBlockBytes * info.st_blocks : 0;
+  for (const std::string& name : names) {
+    const std::string file = path + "/" + name;
+    // What went away since it was listed counts nothing.
+    if (lstat(file.c_str(), &info) != 0) continue;
+    if (!S_ISDIR(info.st_mode)) {
+      sum += kStatBlockBytes * info.st_blocks;
+      continue;
+    }
+    const Result<std::int64_t> below = bytes_on_disk(file);
+    if (!below.ok() && below.status().code() != StatusCode::kNotFound) return below.status();
+    if (below.ok()) sum += *below;
   }
   return sum;
 }
