@@ -39,6 +39,22 @@ Status Sequence::check_tokens(std::span<const TokenId> tokens) const {
   return {};
 }
 
+PlanRequest Sequence::request_to(std::int64_t end, const PrefillOptions& options) const {
+  const bool only_windows = end == end_ && end_ > 0;
+  PlanRequest request;
+  request.live = {end_, encoder_windows_ && !only_windows, decoder_windows_ && !only_windows};
+  request.end = end;
+  request.decoder = options.decoder;
+  request.bounded_restore = options.bounded_restore;
+  request.logits_from = options.logits_from;
+  return request;
+}
+
+std::int64_t Sequence::replay_to(std::int64_t end, const PrefillOptions& options) const {
+  if (end == end_ && ready_) return 0;
+  return end_ - make_plan(model_->config(), request_to(end, options)).begin;
+}
+
 Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOptions& options) {
   const ModelConfig& config = model_->config();
   CAIRN_RETURN_IF_ERROR(check_tokens(suffix));
@@ -51,15 +67,8 @@ Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOpt
   if (end == 0) return invalid_argument("a prefill of an empty sequence needs at least one token");
   abandon_prefill();
   if (suffix.empty() && ready_) return {};
-  PlanRequest request;
-  request.live = {end_, encoder_windows_ && !(suffix.empty() && end_ > 0),
-                  decoder_windows_ && !(suffix.empty() && end_ > 0)};
-  request.end = end;
-  request.decoder = options.decoder;
-  request.bounded_restore = options.bounded_restore;
-  request.logits_from = options.logits_from;
   append_tokens(suffix);
-  plan_ = make_plan(config, request);
+  plan_ = make_plan(config, request_to(end, options));
   next_ = plan_->begin;
   replayed_ = end_ - plan_->begin;
   logits_rows_.clear();

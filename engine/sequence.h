@@ -54,9 +54,11 @@ class Sequence {
   bool prefilling() const { return plan_.has_value(); }
   bool prefill_step(const StopRequested& stop_requested = {});
   void abandon_prefill();
+  // What replayed() would be after start_prefill of tokens up to position `end`.
+  std::int64_t replay_to(std::int64_t end, const PrefillOptions& options = {}) const;
   std::int64_t prefill_next() const { return next_; }  // next position to run
-  // Whether windows and logits at the end of the planned pass are those of an unbroken run. Only while
-  // prefilling().
+  // Whether windows and logits at the end of the planned pass are those of an unbroken run. Only
+  // while prefilling().
   bool plan_is_exact() const { return plan_->exact; }
   // Positions below the planned start of new work that the plan runs again for their windows.
   std::int64_t replayed() const { return replayed_; }
@@ -105,6 +107,7 @@ class Sequence {
   std::int64_t private_bytes() const;
 
  private:
+  PlanRequest request_to(std::int64_t end, const PrefillOptions& options) const;
   std::vector<std::int32_t> classes_of(std::span<const TokenId> tokens) const;
   // kInvalidArgument for ids outside the vocabulary.
   Status check_tokens(std::span<const TokenId> tokens) const;

@@ -34,19 +34,28 @@ Status not_pending(const std::string& id, const std::vector<ToolCall>& pending) 
   return invalid_argument("tool result: no pending call has the id '" + id + "'", hint);
 }
 
+}  // namespace
+
 // A turn that goes on with the last message replaces it by what both said.
-void end_turn(std::vector<Message>& messages, std::optional<OpenTurn> turn, Message message) {
+void Conversation::end_turn(Message message) {
+  if (!open_turn) {
+    messages.push_back(std::move(message));
+    return;
+  }
   // The log has the tokens once, in its TokensGenerated events.
-  if (turn) message.sampled_tokens = std::move(turn->tokens);
-  if (turn && turn->started.continues && !messages.empty()) {
+  OpenTurn turn = std::move(*open_turn);
+  open_turn.reset();
+  message.sampled_tokens = std::move(turn.tokens);
+  if (turn.started.continues && !messages.empty()) {
     std::vector<TokenId>& tokens = message.sampled_tokens;
-    tokens.insert(tokens.begin(), turn->started.begun.begin(), turn->started.begun.end());
+    tokens.insert(tokens.begin(), turn.started.begun.begin(), turn.started.begun.end());
     messages.pop_back();
+  }
+  if (!message.sampled_tokens.empty()) {
+    last_turn = LastTurn{std::move(turn.started), messages.size(), message.sampled_tokens};
   }
   messages.push_back(std::move(message));
 }
-
-}  // namespace
 
 void Conversation::apply(const EventBody& body, std::uint64_t sequence) {
   if (const auto* appended = std::get_if<MessageAppended>(&body)) {
@@ -54,16 +63,21 @@ void Conversation::apply(const EventBody& body, std::uint64_t sequence) {
     messages.back().event = sequence;
   } else if (const auto* started = std::get_if<TurnStarted>(&body)) {
     open_turn = OpenTurn{*started, {}};
+    moves.clear();
   } else if (const auto* generated = std::get_if<TokensGenerated>(&body)) {
     if (!open_turn) return;
     open_turn->tokens.insert(open_turn->tokens.end(), generated->tokens.begin(),
                              generated->tokens.end());
   } else if (const auto* ended = std::get_if<TurnEnded>(&body)) {
-    end_turn(messages, std::exchange(open_turn, std::nullopt), ended->message);
+    end_turn(ended->message);
     messages.back().event = sequence;
+  } else if (const auto* moved = std::get_if<HeadMoved>(&body)) {
+    moves.push_back(*moved);
   } else if (std::holds_alternative<ModelChanged>(body)) {
     // Of another vocabulary, perhaps: what was said is read as text from here on.
     for (Message& message : messages) message.sampled_tokens.clear();
+    last_turn.reset();
+    moves.clear();
   }
 }
 
@@ -77,6 +91,16 @@ std::vector<ToolCall> pending_calls(const std::vector<Message>& messages) {
     for (const std::string& id : answered_by(*message)) take(pending, id);
   }
   return pending;
+}
+
+Status check_no_image(const Message& message) {
+  for (std::size_t i = 0; i < message.content.size(); ++i) {
+    if (message.content[i].kind != ContentBlock::Kind::kImage) continue;
+    return {StatusCode::kUnsupported,
+            "content[" + std::to_string(i) + "] is an image; this library reads text only",
+            "leave the image out or describe it in words"};
+  }
+  return {};
 }
 
 bool may_answer_calls(const Message& message) { return !answered_by(message).empty(); }

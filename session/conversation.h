@@ -16,16 +16,31 @@ struct OpenTurn {
   std::vector<TokenId> tokens;  // in the log
 };
 
+// The newest turn that has ended and said something: its prompt is what came before its answer.
+struct LastTurn {
+  TurnStarted started;
+  std::size_t answer = 0;       // index of its message
+  std::vector<TokenId> tokens;  // of the answer, what the turn went on with included
+};
+
 struct Conversation {
   std::vector<Message> messages;
   std::optional<OpenTurn> open_turn;
+  std::optional<LastTurn> last_turn;
+  std::vector<HeadMoved> moves;  // since a turn began
 
   // The next event of the path. `sequence`: its own, 0 = it is in no log.
   void apply(const EventBody& body, std::uint64_t sequence = 0);
+
+ private:
+  void end_turn(Message message);
 };
 
 // Calls of the last assistant message that no result has answered yet.
 std::vector<ToolCall> pending_calls(const std::vector<Message>& messages);
+
+// kUnsupported for messages with images.
+Status check_no_image(const Message& message);
 
 // Whether the message has results of calls.
 bool may_answer_calls(const Message& message);

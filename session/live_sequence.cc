@@ -61,16 +61,36 @@ std::int64_t LiveSequence::private_bytes() const {
 void LiveSequence::start_restore(std::vector<TokenId> target) {
   abandon();
   target_ = std::move(target);
-  if (sequence_ && !broken_) {
-    const std::span<const TokenId> live = sequence_->tokens();
-    if (!live.empty() && live.size() <= target_.size() &&
-        std::equal(live.begin(), live.end(), target_.begin())) {
-      return;
-    }
-    previous_ = std::move(sequence_);
-  }
+  if (is_continued_by(target_)) return;
+  if (sequence_ && !broken_) previous_ = std::move(sequence_);
   clear();
   restore_ = std::make_unique<Restore>(model_, source_, target_);
+}
+
+bool LiveSequence::is_continued_by(std::span<const TokenId> target) const {
+  if (!sequence_ || broken_) return false;
+  const std::span<const TokenId> live = sequence_->tokens();
+  return !live.empty() && live.size() <= target.size() &&
+         std::equal(live.begin(), live.end(), target.begin());
+}
+
+Result<RestorePlan> LiveSequence::plan(std::span<const TokenId> target) const {
+  if (!is_continued_by(target)) {
+    return Restore(model_, source_, {target.begin(), target.end()}).plan();
+  }
+  engine::PrefillOptions options;
+  options.bounded_restore = source_.policy == RestorePolicy::kBounded;
+  RestorePlan plan;
+  plan.n_blocks_found = sequence_->n_blocks();
+  ReuseReport& report = plan.report;
+  report.prompt_tokens = static_cast<std::int64_t>(target.size());
+  report.from_memory = sequence_->position();
+  report.prefilled = report.prompt_tokens - report.from_memory;
+  report.replayed = sequence_->replay_to(report.prompt_tokens, options);
+  report.exact = first_bounded_ < 0;
+  plan.memory_bytes =
+      sequence_->bytes() + report.prefilled * sequence_->block_bytes() / kBlockTokens;
+  return plan;
 }
 
 Result<std::optional<ReuseReport>> LiveSequence::restore_step() {

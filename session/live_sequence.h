@@ -32,6 +32,8 @@ class LiveSequence {
   // usable.
   void start_restore(std::vector<TokenId> target);
   Result<std::optional<ReuseReport>> restore_step();
+  // What these two would come to. Changes nothing.
+  Result<RestorePlan> plan(std::span<const TokenId> target) const;
   std::span<const TokenId> target() const { return target_; }
   // How many blocks of the target the last restore could have had, in memory or on disk.
   std::int64_t n_blocks_found() const { return n_blocks_found_; }
@@ -84,6 +86,7 @@ class LiveSequence {
   void hold_stored_blocks();
   // The same, after some may have been.
   Status hold_blocks_still_stored();
+  bool is_continued_by(std::span<const TokenId> target) const;
   void clear();  // nothing live, and nothing of it known to be stored
   Result<ReuseReport> adopt(Restored restored);
   Result<ReuseReport> go_on_from_memory();

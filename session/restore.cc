@@ -30,7 +30,10 @@ Restore::Restore(std::shared_ptr<const engine::LoadedModel> model, const Restore
       hold_(source.store->blocks()) {}
 
 Result<bool> Restore::step() {
-  if (!candidate_) CAIRN_RETURN_IF_ERROR(choose());
+  if (!candidate_) {
+    CAIRN_ASSIGN_OR_RETURN(Candidate candidate, choose());
+    begin(std::move(candidate));
+  }
   CAIRN_ASSIGN_OR_RETURN(const bool imported, import_blocks());
   if (!imported || !import_tail()) return false;
   reader_.reset();
@@ -47,7 +50,7 @@ Result<bool> Restore::step() {
 
 // -- choosing --
 
-Status Restore::choose() {
+Result<Restore::Candidate> Restore::choose() {
   const auto end = static_cast<std::int64_t>(target_.size());
   CAIRN_ASSIGN_OR_RETURN(const Chain exact,
                          find_chain(root_, Provenance::kExact, 0, end / kBlockTokens));
@@ -61,14 +64,42 @@ Status Restore::choose() {
     if (end - record.position > rows_after_blocks) break;
     Candidate candidate;
     CAIRN_ASSIGN_OR_RETURN(const bool fits, open_tail(record, exact, candidate));
-    if (fits) {
-      begin(std::move(candidate));
-      return {};
-    }
+    if (fits) return candidate;
     refused_tails_.insert({record.session, record.slot});
   }
-  begin(std::move(blocks));
-  return {};
+  return blocks;
+}
+
+Result<RestorePlan> Restore::plan() {
+  CAIRN_ASSIGN_OR_RETURN(const Candidate candidate, choose());
+  const auto n_blocks = static_cast<std::int64_t>(candidate.chain.size());
+  const auto end = static_cast<std::int64_t>(target_.size());
+  RestorePlan plan;
+  plan.n_blocks_found = restored_.n_blocks_found;
+  ReuseReport& report = plan.report;
+  report.prompt_tokens = end;
+  report.tail_restored = candidate.tail.has_value();
+  const std::int64_t reused =
+      candidate.tail ? candidate.tail->record.position : n_blocks * kBlockTokens;
+  report.bytes_read = restored_.n_bytes_read;
+  for (const ChainBlock& block : candidate.chain) {
+    if (block.from_memory) report.from_memory += kBlockTokens;
+    if (!block.page) report.bytes_read += static_cast<std::int64_t>(block.record->payload_bytes);
+  }
+  report.from_disk = reused - report.from_memory;
+  report.prefilled = end - reused;
+  if (!candidate.tail || report.prefilled > 0) {
+    engine::PlanRequest request;
+    request.live = {reused, report.tail_restored, report.tail_restored};
+    request.end = end;
+    request.bounded_restore = source_.policy == RestorePolicy::kBounded;
+    report.replayed = reused - engine::make_plan(model_->config(), request).begin;
+  }
+  report.exact = candidate.first_bounded < 0;
+  const ModelInfo& info = model_->info();
+  plan.memory_bytes =
+      info.window_bytes + (end + kBlockTokens - 1) / kBlockTokens * info.global_kv_bytes_per_block;
+  return plan;
 }
 
 Result<Restore::Chain> Restore::find_chain(const BlockKey& parent, Provenance provenance,

@@ -43,6 +43,13 @@ struct Restored {
   std::int64_t n_blocks_corrupt = 0, n_tails_corrupt = 0;  // did not check and were dropped
 };
 
+// What a restore would do, and what would be left to compute.
+struct RestorePlan {
+  ReuseReport report;  // but for causes and times
+  std::int64_t n_blocks_found = 0;
+  std::int64_t memory_bytes = 0;  // of the sequence at the end of the target
+};
+
 // Candidates are the tails of the session and of those that it was forked from, and the longest
 // chain of blocks; the one that leaves the fewest rows to compute is taken. When something of it
 // turns out to be damaged or gone, the choice is made again without it.
@@ -55,6 +62,8 @@ class Restore {
   // The next piece: a choice, or one batch of blocks. True when the restore is complete. An error
   // ends it: the storage failed otherwise than for one value.
   Result<bool> step();
+  // The choice alone, instead of all steps. Nothing is imported; a tail may be read.
+  Result<RestorePlan> plan();
   const std::vector<TokenId>& target() const { return target_; }
   Restored take() { return std::move(restored_); }  // once, when complete
 
@@ -74,7 +83,7 @@ class Restore {
     std::int64_t first_bounded = -1;
   };
 
-  Status choose();
+  Result<Candidate> choose();
   // The blocks that can be had after `parent`, from number `first` to below `end`, without a gap.
   Result<Chain> find_chain(const BlockKey& parent, Provenance provenance, std::int64_t first,
                            std::int64_t end);

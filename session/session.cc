@@ -43,6 +43,19 @@ Result<Turn> Session::resume_turn() {
 
 Result<std::vector<Message>> Session::messages() const { return state_->messages(); }
 
+Result<SyncReport> Session::sync(const std::vector<Message>& messages,
+                                 const SyncOptions& options) {
+  return state_->sync(messages, options);
+}
+
+Result<TurnPlan> Session::plan(const TurnOptions& options) const { return state_->plan(options); }
+
+Result<TurnPlan> Session::plan_sync(const std::vector<Message>& messages,
+                                    const TurnOptions& options,
+                                    const SyncOptions& sync_options) const {
+  return state_->plan_sync(messages, options, sync_options);
+}
+
 Result<std::int64_t> Session::count_tokens(const std::vector<Message>& more,
                                            const TurnOptions& options) const {
   return state_->count_tokens(more, options);

@@ -93,26 +93,6 @@ Result<std::int64_t> SessionState::count_tokens(const std::vector<Message>& more
   return static_cast<std::int64_t>(engine::encode_prompt(segments, model_->tokenizer()).size());
 }
 
-// The tokens that the last ended turn left behind: its prompt and its answer.
-std::vector<TokenId> SessionState::known_tokens(const std::vector<Message>& messages) const {
-  const auto answer = std::find_if(messages.rbegin(), messages.rend(), [](const Message& m) {
-    return m.role == Role::kAssistant && !m.sampled_tokens.empty();
-  });
-  if (answer == messages.rend()) return {};
-  Result<std::vector<TokenId>> prompt = render({messages.begin(), std::prev(answer.base())});
-  if (!prompt.ok()) return {};
-  prompt->insert(prompt->end(), answer->sampled_tokens.begin(), answer->sampled_tokens.end());
-  return std::move(*prompt);
-}
-
-void SessionState::add_known(const std::vector<Message>& messages, TurnInput& input) const {
-  input.known = known_tokens(messages);
-  input.stored_blocks = record().stored_blocks;
-  const auto is_answer = [](const Message& m) { return m.role == Role::kAssistant; };
-  input.other_model =
-      record().last_model > 0 && input.known.empty() && std::ranges::any_of(messages, is_answer);
-}
-
 Message SessionState::answer(const engine::ParsedOutput& output) const {
   Message message;
   message.role = Role::kAssistant;
@@ -185,7 +165,7 @@ Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& opti
   started.n_prompt_tokens = static_cast<std::int64_t>(input.prompt.size());
   started.prompt_digest = token_digest(input.prompt);
   CAIRN_RETURN_IF_ERROR(check_room(started.n_prompt_tokens));
-  add_known(messages, input);
+  CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(started), input));
   input.turn.started = std::move(started);
   Draft draft = this->draft();
   add_event(draft, input.turn.started);
@@ -225,12 +205,13 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
                           "': the interrupted turn's prompt renders differently than it did");
   }
   input.turn = turn;
-  if (turn.tokens.empty()) {  // perhaps stopped before its prompt was computed
-    add_known(said->messages, input);
-  } else {
-    input.known = input.prompt;
-    input.known.insert(input.known.end(), turn.tokens.begin(), turn.tokens.end());
-    input.stored_blocks = record().stored_blocks;
+  CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(turn.started), input));
+  if (!turn.tokens.empty()) {  // else it was perhaps stopped before its prompt was computed
+    const auto n_known = static_cast<std::int64_t>(input.prompt.size() + turn.tokens.size());
+    input.comparison = {};
+    input.comparison.known_tokens = input.comparison.common_tokens = n_known;
+    input.comparison.repeated = {{0, n_known - 1}};
+    input.other_model = false;
   }
   session_->running = live_is_of_head_ = true;
   return input;

@@ -7,6 +7,7 @@
 
 #include "engine/sampler.h"
 #include "session/block_key.h"
+#include "session/history_sync.h"
 
 namespace cairn::session {
 namespace {
@@ -55,16 +56,6 @@ Status other_model(const SessionRecord& record, const engine::LoadedModel& model
               model.info().fingerprint.substr(0, 12),
           "open it with the checkpoint, tokenizer and numerics it was made with, or allow another "
           "model"};
-}
-
-Status check_no_image(const Message& message) {
-  for (std::size_t i = 0; i < message.content.size(); ++i) {
-    if (message.content[i].kind != ContentBlock::Kind::kImage) continue;
-    return {StatusCode::kUnsupported,
-            "content[" + std::to_string(i) + "] is an image; this library reads text only",
-            "leave the image out or describe it in words"};
-  }
-  return {};
 }
 
 // Of measures in a row, the newest of which counts a quarter; 0 = not measured.
@@ -209,18 +200,20 @@ Status SessionState::append(const Message& message) {
   CAIRN_RETURN_IF_ERROR(check_not_running());
   CAIRN_RETURN_IF_ERROR(engine::check_message(message));
   CAIRN_RETURN_IF_ERROR(check_no_image(message));
-  if (may_answer_calls(message)) {
-    CAIRN_ASSIGN_OR_RETURN(Conversation said, closed_conversation());
+  std::vector<Message> messages = {message};
+  if (may_answer_calls(message) || has_volatile_text(message)) {
+    CAIRN_ASSIGN_OR_RETURN(const Conversation said, closed_conversation());
     CAIRN_RETURN_IF_ERROR(check_results(message, said.messages));
+    messages = place_volatile(split_volatile(message, {}), said.messages);
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t appended_tokens, appended_tokens_with(message));
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t appended_tokens, appended_tokens_with(messages));
   Draft draft = this->draft();
   if (record().open_turn != 0) {
     CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
     add_event(draft, end_of_open_turn(*said));
   }
   draft.head.appended_tokens = appended_tokens;
-  add_event(draft, MessageAppended{message});
+  for (Message& each : messages) add_event(draft, MessageAppended{std::move(each)});
   return write(draft).status();
 }
 
@@ -243,15 +236,19 @@ std::optional<std::int64_t> SessionState::tokens_at_most(const Message& message)
 
 // The log only grows: a message that leaves no room for an answer would end the session for good.
 // While an estimate that errs upwards leaves room, the conversation is not looked at.
-Result<std::int64_t> SessionState::appended_tokens_with(const Message& message) const {
+Result<std::int64_t> SessionState::appended_tokens_with(
+    const std::vector<Message>& messages) const {
   const std::int64_t head_tokens = record().head_tokens;
-  const std::optional<std::int64_t> added = tokens_at_most(message);
-  if (record().open_turn == 0 && added) {
-    const std::int64_t appended = record().appended_tokens + *added;
-    if (head_tokens + appended < model_->info().max_context) return appended;
+  std::int64_t appended = record().appended_tokens;
+  bool is_known = record().open_turn == 0;
+  for (const Message& message : messages) {
+    const std::optional<std::int64_t> added = tokens_at_most(message);
+    is_known = is_known && added;
+    appended += added.value_or(0);
   }
+  if (is_known && head_tokens + appended < model_->info().max_context) return appended;
   CAIRN_ASSIGN_OR_RETURN(Conversation after, closed_conversation());
-  after.messages.push_back(message);
+  after.messages.insert(after.messages.end(), messages.begin(), messages.end());
   CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, render(after.messages));
   const auto n_prompt = static_cast<std::int64_t>(prompt.size());
   CAIRN_RETURN_IF_ERROR(check_room(n_prompt));
@@ -354,7 +351,7 @@ Result<std::int64_t> SessionState::commit_progress(const std::vector<TokenId>& n
 
 Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_tokens,
                                             EndReason reason, const engine::ParsedOutput& output,
-                                            double prefill_us_per_token) {
+                                            const Speed& speed) {
   const std::lock_guard lock(session_->mutex);
   CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
   Draft draft = this->draft();
@@ -366,8 +363,11 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
   ended.n_tokens = static_cast<std::int64_t>(said->open_turn->tokens.size() + new_tokens.size());
   ended.message = answer(output);
   add_event(draft, std::move(ended));
-  draft.record.prefill_us_per_token =
-      smoothed(draft.record.prefill_us_per_token, static_cast<float>(prefill_us_per_token));
+  SessionRecord& record = draft.record;
+  record.prefill_us_per_token =
+      smoothed(record.prefill_us_per_token, static_cast<float>(speed.prefill_us_per_token));
+  record.restore_us_per_mib =
+      smoothed(record.restore_us_per_mib, static_cast<float>(speed.restore_us_per_mib));
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(draft, StateToStore::kTail));
   session_->running = false;  // not after an error: the turn is still to be interrupted
   return bytes;

@@ -17,6 +17,7 @@
 #include "engine/output_parser.h"
 #include "session/conversation.h"
 #include "session/live_sequence.h"
+#include "session/prompt_comparison.h"
 #include "session/store_state.h"
 
 namespace cairn::session {
@@ -50,6 +51,10 @@ class SessionState final : private LiveHolder {
   Status append(const Message& message);
   Result<std::vector<Message>> messages() const;
   bool has_messages() const;
+  Result<SyncReport> sync(const std::vector<Message>& messages, const SyncOptions& options);
+  Result<TurnPlan> plan(const TurnOptions& options) const;
+  Result<TurnPlan> plan_sync(const std::vector<Message>& messages, const TurnOptions& options,
+                             const SyncOptions& sync_options) const;
   Result<std::int64_t> count_tokens(const std::vector<Message>& more,
                                     const TurnOptions& options) const;
   SessionInfo info() const;
@@ -68,9 +73,10 @@ class SessionState final : private LiveHolder {
     OpenTurn turn;
     std::vector<TokenId> prompt;  // what the turn goes on with (started.begun) included
     // For the reuse report:
-    std::vector<TokenId> known;      // prompt and answer of the turn before
+    PromptComparison comparison;     // with what the session computed before
     std::int64_t stored_blocks = 0;  // of the head's chain, when it was last committed
     bool other_model = false;        // what was said before is another model's
+    double us_per_token = 0;         // of prefill, as measured before; 0 = it was not
     engine::OutputParserOptions parser;
   };
   Result<TurnInput> begin_turn(const TurnOptions& options);
@@ -81,10 +87,12 @@ class SessionState final : private LiveHolder {
   // Puts tokens and as much of the state as `state` says into the store. Returns the bytes written.
   Result<std::int64_t> commit_progress(const std::vector<TokenId>& new_tokens, StateToStore state);
   // Ends the turn: tokens, the assistant's message, blocks and tail in one synced commit. After an
-  // error the turn is still running. `prefill_us_per_token`: as measured in the turn; 0 = it was
-  // not.
+  // error the turn is still running. `speed`: as measured in the turn; 0 = it was not.
+  struct Speed {
+    double prefill_us_per_token = 0, restore_us_per_mib = 0;
+  };
   Result<std::int64_t> end_turn(const std::vector<TokenId>& new_tokens, EndReason reason,
-                                const engine::ParsedOutput& output, double prefill_us_per_token);
+                                const engine::ParsedOutput& output, const Speed& speed);
   // The turn stops without an end; resume_turn() continues it.
   void interrupt_turn();
   // The live state has grown: others may have to make room for it.
@@ -131,14 +139,17 @@ class SessionState final : private LiveHolder {
   // At least the tokens that the message adds to a prompt; empty where that is not known without
   // the messages before it.
   std::optional<std::int64_t> tokens_at_most(const Message& message) const;
-  // What SessionRecord::appended_tokens becomes with the message; kContextFull where it leaves no
+  // What SessionRecord::appended_tokens becomes with the messages; kContextFull where they leave no
   // room for an answer.
-  Result<std::int64_t> appended_tokens_with(const Message& message) const;
+  Result<std::int64_t> appended_tokens_with(const std::vector<Message>& messages) const;
 
   // Of the session's tails the one with the most tokens on the path to `event`.
   Result<std::optional<TailSlot>> newest_tail(const SessionLog& log, std::uint64_t event) const;
   Result<HeadState> head_at(const SessionLog& log, std::uint64_t event) const;
   Result<HeadState> counted_head(const SessionLog& log, std::uint64_t event) const;
+  // Lets the draft go back to `event`, 0 = before the first; the next event follows that one.
+  Status add_move(Draft& draft, const SessionLog& log, std::uint64_t event, bool by_sync) const;
+  Status write_move(Draft& draft);
   // Makes the draft's head one of this session's model; `conversation` is that of the draft's head.
   Status add_model_change(Draft& draft, Conversation conversation) const;
   Status change_model(std::uint32_t kv_namespace);
@@ -170,9 +181,44 @@ class SessionState final : private LiveHolder {
   // A conversation's open turn as far as the log has it; there must be one.
   TurnEnded end_of_open_turn(const Conversation& conversation) const;
   TurnEnded end_of_turn_of_other_model(const Conversation& conversation) const;
+
+  // --- Sync and plans (session_sync.cc).
+
+  // A conversation whose last turn may be what a prompt is compared with.
+  struct KnownConversation {
+    Conversation conversation;
+    HeadMove move = HeadMove::kNone;  // it was left by
+  };
+  // What a sync comes to, before anything of it is written.
+  struct SyncDraft {
+    SyncReport report;
+    bool moves = false;       // the head goes back, or to another branch:
+    std::uint64_t place = 0;  // here
+    std::vector<Message> appended;
+    std::vector<Message> after;            // the conversation then
+    std::vector<KnownConversation> known;  // that its prompt is compared with
+  };
+  Status check_history(const std::vector<Message>& messages) const;
+  Result<SyncDraft> draft_sync(const std::vector<Message>& messages,
+                               const SyncOptions& options) const;
+  // The conversations at the ends of branches that a rewind or a sync left.
+  Result<std::vector<Conversation>> branches(const SessionLog& log) const;
+  Status describe_sync(const PromptMode& mode, SyncDraft& draft) const;
+  Status write_sync(const SyncDraft& sync);
+  Result<RestorePlan> plan_restore(const std::vector<TokenId>& prompt) const;
+  Result<TurnPlan> plan_turn(const Conversation& said, const std::vector<KnownConversation>& known,
+                             const TurnOptions& options) const;
+
+  // --- What was computed before (session_reuse.cc).
+
   // What the input says for the reuse report of a turn that begins.
-  void add_known(const std::vector<Message>& messages, TurnInput& input) const;
-  std::vector<TokenId> known_tokens(const std::vector<Message>& messages) const;
+  Status add_known(const Conversation& said, const PromptMode& mode, TurnInput& input) const;
+  // The conversation itself and those that it was moved away from since its last turn.
+  Result<std::vector<KnownConversation>> known_conversations(Conversation said) const;
+  // With the one of them that has most in common. Nothing known: nothing in common.
+  Result<PromptComparison> compare(const std::vector<Message>& messages, const PromptMode& mode,
+                                   const std::vector<KnownConversation>& known) const;
+  Result<engine::RenderedPrompt> known_prompt(const Conversation& conversation) const;
   Message answer(const engine::ParsedOutput& output) const;
 
   std::shared_ptr<engine::LoadedModel> model_;

@@ -115,15 +115,25 @@ Status SessionState::rewind(std::uint64_t event) {
   CAIRN_ASSIGN_OR_RETURN(const bool contained, log.contains(event));
   if (!contained) return no_event(record().name, event);
   Draft draft = this->draft();
+  CAIRN_RETURN_IF_ERROR(add_move(draft, log, event, /*by_sync=*/false));
+  return write_move(draft);
+}
+
+Status SessionState::add_move(Draft& draft, const SessionLog& log, std::uint64_t event,
+                              bool by_sync) const {
   const HeadState left = draft.head;
-  CAIRN_ASSIGN_OR_RETURN(draft.head, head_at(log, event));
-  add_event(draft,
-            HeadMoved{record().head_sequence, left.chain_key, left.stored_blocks, left.n_tokens});
+  Result<HeadState> there = HeadState();
+  if (event != 0) there = head_at(log, event);
+  CAIRN_ASSIGN_OR_RETURN(draft.head, std::move(there));
+  add_event(draft, HeadMoved{record().head_sequence, left.chain_key, left.stored_blocks,
+                             left.n_tokens, by_sync});
   draft.commit.events.back().parent = event;
-  if (draft.head.last_model != left.last_model) {
-    CAIRN_ASSIGN_OR_RETURN(Conversation said, conversation_at(log, event));
-    CAIRN_RETURN_IF_ERROR(add_model_change(draft, std::move(said)));
-  }
+  if (draft.head.last_model == left.last_model) return {};
+  CAIRN_ASSIGN_OR_RETURN(Conversation said, conversation_at(log, event));
+  return add_model_change(draft, std::move(said));
+}
+
+Status SessionState::write_move(Draft& draft) {
   CAIRN_RETURN_IF_ERROR(write(draft).status());
   conversation_.reset();
   live_is_of_head_ = false;

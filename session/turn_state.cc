@@ -13,6 +13,7 @@
 
 #include "engine/runtime.h"
 #include "engine/sampler.h"
+#include "session/reuse_explanation.h"
 
 namespace cairn::session {
 namespace {
@@ -23,6 +24,7 @@ constexpr std::size_t kGroupTokens = 64;
 constexpr std::int64_t kGroupBlocks = 16;
 constexpr std::chrono::seconds kBlocksInterval{5};
 constexpr std::int64_t kMeasuredRows = 32;      // of a prefill; fewer say little about its speed
+constexpr std::int64_t kMeasuredBytes = 4096;   // of a restore, likewise
 constexpr std::size_t kRedeliveredTokens = 64;  // of a resumed turn, in one step
 // A longer wait is one for ever: the clock cannot count so far.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
@@ -203,7 +205,7 @@ Status TurnState::restore() {
   session_->note_live_use();
   usage_.reuse = *reuse;
   usage_.reuse.restore_ms = restore_ms_;
-  explain(usage_.reuse);
+  explain_reuse(input_, live.n_blocks_found(), usage_.reuse);
   usage_.resumed_tokens = n_generated_ = static_cast<std::int64_t>(input_.turn.tokens.size());
   Event started;
   started.kind = EventKind::kTurnStarted;
@@ -318,9 +320,8 @@ Status TurnState::finish(EndReason reason) {
   if (reason == EndReason::kStop && !parser_.output().tool_calls.empty()) {
     reason = EndReason::kToolCalls;
   }
-  CAIRN_ASSIGN_OR_RETURN(
-      const std::int64_t bytes,
-      session_->end_turn(unlogged_, reason, parser_.output(), prefill_us_per_token()));
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes,
+                         session_->end_turn(unlogged_, reason, parser_.output(), speed()));
   usage_.bytes_written += bytes;
   unlogged_.clear();
   emit_parsed(undelivered_, /*replayed=*/false);
@@ -328,9 +329,18 @@ Status TurnState::finish(EndReason reason) {
   return {};
 }
 
-double TurnState::prefill_us_per_token() const {
-  const std::int64_t n_rows = usage_.reuse.prefilled + usage_.reuse.replayed;
-  return n_rows < kMeasuredRows ? 0 : usage_.prefill_ms * 1000 / static_cast<double>(n_rows);
+SessionState::Speed TurnState::speed() const {
+  const ReuseReport& reuse = usage_.reuse;
+  const std::int64_t n_rows = reuse.prefilled + reuse.replayed;
+  SessionState::Speed speed;
+  if (n_rows >= kMeasuredRows) {
+    speed.prefill_us_per_token = usage_.prefill_ms * 1000 / static_cast<double>(n_rows);
+  }
+  if (reuse.bytes_read >= kMeasuredBytes) {
+    speed.restore_us_per_mib =
+        reuse.restore_ms * 1000 * 1024 * 1024 / static_cast<double>(reuse.bytes_read);
+  }
+  return speed;
 }
 
 void TurnState::stop(EndReason reason, Status status) {
@@ -386,45 +396,6 @@ void TurnState::emit_parsed(std::vector<engine::OutputEvent>& events, bool repla
     emit(std::move(event));
   }
   events.clear();
-}
-
-// Says why not more was reused, from what the session's log knows.
-void TurnState::explain(ReuseReport& report) const {
-  const std::span<const TokenId> target = session_->live().target();
-  const auto differs =
-      std::mismatch(target.begin(), target.end(), input_.known.begin(), input_.known.end());
-  const std::int64_t common = differs.first - target.begin();
-  const std::int64_t reused = report.prompt_tokens - report.prefilled;
-  if (differs.second != input_.known.end() && differs.first != target.end()) {
-    report.first_difference = common;
-  }
-  const std::int64_t n_stored_blocks = std::min(input_.stored_blocks, common / kBlockTokens);
-  if (report.cause == MissCause::kCorrupt) {
-    report.detail = "stored state did not check and was dropped; it is computed again";
-  } else if (report.prefilled == 0) {
-    report.cause = report.replayed > 0 ? MissCause::kReplayNeeded : MissCause::kNone;
-    report.detail = report.replayed > 0 ? "all tokens were reused; their windows are computed again"
-                                        : "everything was reused";
-  } else if (input_.other_model) {
-    report.cause = MissCause::kOtherModel;
-    report.detail = "the stored state is of the model that the session had before";
-  } else if (session_->live().n_blocks_found() < n_stored_blocks) {
-    report.cause = MissCause::kEvicted;
-    report.detail = "of " + std::to_string(n_stored_blocks * kBlockTokens) +
-                    " tokens whose state was stored, that of " + std::to_string(reused) +
-                    " was left by the collection";
-  } else if (report.first_difference >= 0 && reused <= common) {
-    report.cause = MissCause::kPromptChanged;
-    report.detail = "the prompt differs from the last turn's at token " + std::to_string(common);
-  } else if (reused + 1 < common) {  // the last sampled token is never computed before it is needed
-    report.cause = MissCause::kNotStored;
-    report.detail = "of " + std::to_string(common) + " known tokens the store holds the state of " +
-                    std::to_string(reused);
-  } else {
-    report.cause = report.replayed > 0 ? MissCause::kReplayNeeded : MissCause::kNewTokens;
-    report.detail = report.replayed > 0 ? "the windows of reused tokens are computed again"
-                                        : "the rest of the prompt is new";
-  }
 }
 
 double TurnState::ms_since(Clock::time_point start) const {

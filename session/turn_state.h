@@ -64,9 +64,8 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   // Leaves `events` empty.
   void emit_parsed(std::vector<engine::OutputEvent>& events, bool replayed);
   void emit_end(EndReason reason, Status status);
-  void explain(ReuseReport& report) const;
   double ms_since(Clock::time_point start) const;
-  double prefill_us_per_token() const;  // of this turn; 0 = it had too little to do
+  SessionState::Speed speed() const;  // of this turn; 0 = it had too little to do
   bool flush_is_due() const;
 
   const std::shared_ptr<SessionState> session_;

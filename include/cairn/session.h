@@ -207,6 +207,12 @@ struct TurnPlan {
   SyncReport sync;                // of plan_sync
 };
 
+// "system", "tools", "evicted", ...: as the command-line program and the JSON below spell causes.
+const char* miss_cause_name(MissCause cause);
+// Everything that the reports say, as one JSON object; members are named like the fields.
+std::string to_json(const SyncReport& report);
+std::string to_json(const TurnPlan& plan);
+
 // The messages of a request body: an object of the Chat Completions, Anthropic Messages or
 // Responses shape, or an array of chat messages. Tools stand on the first system message, which is
 // inserted if need be. Fields that say nothing to the model are ignored. kInvalidArgument names the

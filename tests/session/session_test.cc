@@ -422,7 +422,10 @@ TEST(Session, reasoning_of_earlier_turns_leaves_the_prompt) {
   const TurnOptions options = {.sampling = test::sampled(4), .max_tokens = 30};
   const Reply first = ask(session, words(60, 1), options);
   const Reply second = ask(session, "and then", options);
-  EXPECT_EQ(second.reuse.cause, MissCause::kPromptChanged);
+  EXPECT_EQ(second.reuse.cause, MissCause::kReasoningDropped);
+  EXPECT_EQ(second.reuse.difference.message, 0);  // the header after the first question
+  EXPECT_EQ(second.reuse.difference.stored.substr(0, 2), "th");
+  EXPECT_EQ(second.reuse.difference.given.substr(0, 2), "/t");
   EXPECT_GT(second.reuse.first_difference, 128);
   EXPECT_LE(second.reuse.first_difference, first.reuse.prompt_tokens);
   EXPECT_LT(second.reuse.prompt_tokens, first.usage.context_used);
