@@ -754,6 +754,81 @@ CAIRN_API cairn_code cairn_session_fork(const cairn_session* session, uint64_t e
                                         const char* name, size_t name_length, cairn_session** fork,
                                         cairn_error** error);
 
+/* For clients that send the whole conversation with each request. `body` is the request as it came: an
+ * object of the Chat Completions, Anthropic Messages or Responses shape, or an array of chat messages.
+ * Each message is found in the session however the client has written it (key order, numbers, null
+ * content, dropped or moved reasoning, merged results, other ids), and answers that are found keep the
+ * tokens that the model sampled. What cannot be found is appended; where something earlier has changed,
+ * the session goes back, or to a branch that it left before. */
+
+typedef struct cairn_sync_options {
+  size_t struct_size;
+  /* Lines of system messages that begin like one of these, one a line, change between requests (the
+   * date, the state of a work tree): they stand in a reminder before the newest turn instead, and cost
+   * their own tokens only. Parts of a message that have "volatile": true do, too. */
+  const char* volatile_lines;
+  size_t volatile_lines_bytes;
+} cairn_sync_options;
+#define CAIRN_SYNC_OPTIONS_INIT \
+  { sizeof(cairn_sync_options), NULL, 0 }
+
+typedef struct cairn_sync {
+  size_t struct_size;
+  int64_t n_messages; /* given */
+  int64_t n_kept;     /* of these: they stand in the log already */
+  int64_t n_appended; /* of these: written to it */
+  int64_t n_left;     /* stored messages that are not part of the conversation now */
+  uint64_t forked_at; /* the event that the session went back to; 0 = before the first */
+  int64_t prompt_tokens; /* of the next turn's prompt, in the session's mode */
+  int64_t common_tokens; /* of these, before the first that differs from what was there */
+  int64_t difference_byte;    /* as in cairn_reuse */
+  int32_t difference_message; /* -1 = none */
+  int32_t cause;              /* CAIRN_MISS_...: of the difference */
+  int32_t forked;             /* 1 = the session went back; what it left stays as a branch */
+  int32_t reserved;
+} cairn_sync;
+#define CAIRN_SYNC_INIT \
+  { sizeof(cairn_sync), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Makes the conversation that of `body`. One commit; an interrupted turn is closed. *details, which
+ * the caller owns, says everything as a JSON object: how each message was found, the bytes of both
+ * sides at the difference, the tool that changed. `options`, `sync` and `details` may be NULL.
+ * Any thread. Blocks: disk. Codes: those of the append functions; UNSUPPORTED: an image.
+ * Since 0.1. */
+CAIRN_API cairn_code cairn_session_sync(cairn_session* session, const char* body,
+                                        size_t body_length, const cairn_sync_options* options,
+                                        cairn_sync* sync, cairn_buffer** details,
+                                        cairn_error** error);
+
+typedef struct cairn_plan {
+  size_t struct_size;
+  int64_t prompt_tokens; /* as in cairn_reuse */
+  int64_t from_memory;
+  int64_t from_disk;
+  int64_t replayed;
+  int64_t prefilled;
+  int64_t lost_tokens;
+  int64_t bytes_read;
+  int64_t memory_bytes; /* of live state while the turn runs, pages that others share included */
+  double restore_ms;    /* estimates from what the session measured; 0 = nothing yet */
+  double prefill_ms;
+  double lost_ms;
+  int32_t exact;
+  int32_t cause; /* CAIRN_MISS_... */
+} cairn_plan;
+#define CAIRN_PLAN_INIT \
+  { sizeof(cairn_plan), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* What cairn_session_start_turn with `turn_options` would reuse and cost, after cairn_session_sync of
+ * `body` with `sync_options` unless `body` is empty. Changes nothing, does not run the model. *details
+ * as above, for both. Everything but `session` and `plan` may be NULL.
+ * Any thread. Blocks: disk, and while the model computes one step of another session. Codes: BUSY (a
+ * turn runs) and those of cairn_session_sync. Since 0.1. */
+CAIRN_API cairn_code cairn_session_plan(const cairn_session* session, const char* body,
+                                        size_t body_length, const cairn_sync_options* sync_options,
+                                        const cairn_turn_options* turn_options, cairn_plan* plan,
+                                        cairn_buffer** details, cairn_error** error);
+
 /* Fills *info; its strings are borrowed from the session. Any thread. Does not wait for the model,
  * but may for a write of the session to disk. Since 0.1. */
 CAIRN_API cairn_code cairn_session_get_info(const cairn_session* session, cairn_session_info* info,

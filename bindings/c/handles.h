@@ -77,6 +77,8 @@ Result<Enum> enum_option(std::int32_t value, Enum last, std::string_view name) {
                 std::string(name) + ": unknown value " + std::to_string(value));
 }
 
+Result<TurnOptions> turn_options(const cairn_turn_options* given);
+
 // `identity` owns the strings, `current` has the numbers.
 cairn_session_info session_info(const SessionInfo& identity, const SessionInfo& current);
 

@@ -22,7 +22,35 @@ using cairn::c_api::read_options;
 using cairn::c_api::required;
 using cairn::c_api::session_info;
 using cairn::c_api::text_argument;
+using cairn::c_api::turn_options;
 using cairn::c_api::write_result;
+
+namespace cairn::c_api {
+
+Result<TurnOptions> turn_options(const cairn_turn_options* given) {
+  CAIRN_ASSIGN_OR_RETURN(const cairn_turn_options read, read_options(given, "options"));
+  cairn::TurnOptions options;
+  cairn::SamplingParams& sampling = options.sampling;
+  sampling.seed = read.seed;
+  if (read.max_tokens != 0) options.max_tokens = read.max_tokens;
+  if (read.temperature != 0) sampling.temperature = read.temperature;
+  if (read.greedy != 0) sampling.temperature = 0;
+  if (read.top_p != 0) sampling.top_p = read.top_p;
+  if (read.repetition_penalty != 0) sampling.repetition_penalty = read.repetition_penalty;
+  if (read.penalty_window != 0) sampling.penalty_window = read.penalty_window;
+  sampling.min_p = read.min_p;
+  sampling.frequency_penalty = read.frequency_penalty;
+  sampling.presence_penalty = read.presence_penalty;
+  sampling.top_k = read.top_k;
+  CAIRN_ASSIGN_OR_RETURN(options.thinking,
+                         enum_option(read.thinking, cairn::ThinkingMode::kOn, "thinking"));
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
+  options.effort = read.effort;
+  options.continue_answer = read.continue_answer != 0;
+  return options;
+}
+
+}  // namespace cairn::c_api
 
 namespace {
 
@@ -48,29 +76,6 @@ Result<cairn::OpenOptions> open_options(const cairn_open_options* given) {
   CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
   cairn::OpenOptions options;
   options.allow_other_model = read.allow_other_model != 0;
-  return options;
-}
-
-Result<cairn::TurnOptions> turn_options(const cairn_turn_options* given) {
-  CAIRN_ASSIGN_OR_RETURN(const cairn_turn_options read, read_options(given, "options"));
-  cairn::TurnOptions options;
-  cairn::SamplingParams& sampling = options.sampling;
-  sampling.seed = read.seed;
-  if (read.max_tokens != 0) options.max_tokens = read.max_tokens;
-  if (read.temperature != 0) sampling.temperature = read.temperature;
-  if (read.greedy != 0) sampling.temperature = 0;
-  if (read.top_p != 0) sampling.top_p = read.top_p;
-  if (read.repetition_penalty != 0) sampling.repetition_penalty = read.repetition_penalty;
-  if (read.penalty_window != 0) sampling.penalty_window = read.penalty_window;
-  sampling.min_p = read.min_p;
-  sampling.frequency_penalty = read.frequency_penalty;
-  sampling.presence_penalty = read.presence_penalty;
-  sampling.top_k = read.top_k;
-  CAIRN_ASSIGN_OR_RETURN(options.thinking,
-                         enum_option(read.thinking, cairn::ThinkingMode::kOn, "thinking"));
-  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
-  options.effort = read.effort;
-  options.continue_answer = read.continue_answer != 0;
   return options;
 }
 

@@ -24,6 +24,10 @@ void add_stats_command(CLI::App& app, int& exit_code);
 void add_verify_command(CLI::App& app, int& exit_code);
 void add_export_command(CLI::App& app, int& exit_code);
 
+// `cairn why STORE NAME FILE --model FOLDER`: what the request in FILE would reuse of a session. Exit
+// code 1: something that was computed before has to be computed again.
+void add_why_command(CLI::App& app, int& exit_code);
+
 // `cairn gc | import | remove | rename STORE ...`: changes to a store that nobody else has open.
 void add_gc_command(CLI::App& app, int& exit_code);
 void add_import_command(CLI::App& app, int& exit_code);

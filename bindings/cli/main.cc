@@ -16,9 +16,10 @@ int run(int argc, char** argv) {
   int exit_code = cairn::cli::kExitFine;
   for (const auto add_command :
        {cairn::cli::add_info_command, cairn::cli::add_sessions_command,
-        cairn::cli::add_show_command, cairn::cli::add_stats_command, cairn::cli::add_verify_command,
-        cairn::cli::add_gc_command, cairn::cli::add_export_command, cairn::cli::add_import_command,
-        cairn::cli::add_remove_command, cairn::cli::add_rename_command}) {
+        cairn::cli::add_show_command, cairn::cli::add_why_command, cairn::cli::add_stats_command,
+        cairn::cli::add_verify_command, cairn::cli::add_gc_command, cairn::cli::add_export_command,
+        cairn::cli::add_import_command, cairn::cli::add_remove_command,
+        cairn::cli::add_rename_command}) {
     add_command(app, exit_code);
   }
   try {

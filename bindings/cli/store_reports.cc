@@ -13,6 +13,7 @@
 #include "bindings/cli/store_access.h"
 #include "bindings/cli/terminal_text.h"
 #include "bindings/cli/text_table.h"
+#include "cairn/session.h"
 
 namespace cairn::cli {
 namespace {
@@ -96,10 +97,6 @@ constexpr std::array<const char*, kMissCauseCount> kMissTitles = {"everything kn
                                                                   "format dropped the reasoning",
                                                                   "thinking or effort changed",
                                                                   "went back to another place"};
-constexpr std::array<const char*, kMissCauseCount> kMissNames = {
-    "none",           "new_tokens",       "prompt_changed",    "not_stored",   "corrupt",
-    "replay_needed",  "evicted",          "other_model",       "system",       "tools",
-    "message_edited", "answer_rewritten", "reasoning_dropped", "mode_changed", "head_moved"};
 
 std::string with_units(std::int64_t n_bytes) {
   return in_binary_units(n_bytes) + " (" + with_commas(n_bytes) + " bytes)";
@@ -145,8 +142,8 @@ std::string stats_json(const StoreStats& stats, const std::string& owner) {
   json.key("bytes_written").integer(stats.counters.bytes_written);
   for (const Count& count : counts_of(stats.counters)) json.key(count.name).integer(count.n);
   json.key("misses").begin_object();
-  for (std::size_t i = 0; i < kMissNames.size(); ++i) {
-    json.key(kMissNames[i]).integer(stats.counters.misses[i]);
+  for (std::size_t i = 0; i < kMissTitles.size(); ++i) {
+    json.key(miss_cause_name(static_cast<MissCause>(i))).integer(stats.counters.misses[i]);
   }
   json.end_object();
   json.end_object();

@@ -154,6 +154,9 @@ static void structs_keep_their_layout(void) {
   CHECK(offsetof(cairn_message, reserved) == 60);
   CHECK(offsetof(cairn_tool_call, reserved) == 44);
   CHECK(offsetof(cairn_reuse, bytes_read) == 88);
+  CHECK(offsetof(cairn_reuse, lost_ms) == 144);
+  CHECK(offsetof(cairn_sync, reserved) == 84);
+  CHECK(offsetof(cairn_plan, cause) == 100);
   CHECK(offsetof(cairn_mark, rewound) == 44);
   CHECK(offsetof(cairn_verify_report, n_problems) == 48);
   CHECK(offsetof(cairn_usage, decode_ms) == 80);
@@ -474,6 +477,66 @@ static void a_tool_session_reuses_what_it_computed(void) {
   close_fixture(&f);
 }
 
+/* The same two questions as three protocols send them. */
+static const char kChatBody[] =
+    "{\"model\": \"x\", \"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\\nTime: "
+    "1\"}, "
+    "{\"role\": \"user\", \"content\": \"1+2?\"}]}";
+static const char kMessagesBody[] =
+    "{\"model\": \"x\", \"max_tokens\": 9, \"system\": [{\"type\": \"text\", \"text\": "
+    "\"Be brief.\\nTime: 2\"}], \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+    "\"text\", "
+    "\"text\": \"1+2?\"}]}]}";
+static const char kResponsesBody[] =
+    "{\"model\": \"x\", \"instructions\": \"Be brief.\\nTime: 3\", \"input\": [{\"type\": "
+    "\"message\", \"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": "
+    "\"1+2?\"}]}]}";
+
+static void histories_of_three_protocols_are_one(void) {
+  const char* const bodies[] = {kChatBody, kMessagesBody, kResponsesBody};
+  fixture f = open_fixture("history");
+  cairn_session* session = open_session(&f, "h");
+  cairn_sync_options options = CAIRN_SYNC_OPTIONS_INIT;
+  cairn_sync sync = CAIRN_SYNC_INIT;
+  cairn_plan plan = CAIRN_PLAN_INIT;
+  cairn_buffer* details = NULL;
+  options.volatile_lines = "Time:\n";
+  options.volatile_lines_bytes = 6;
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; ++i) {
+    EXPECT_OK(cairn_session_plan(session, bodies[i], CAIRN_CSTRING, &options, NULL, &plan, &details,
+                                 &error));
+    CHECK(strstr(cairn_buffer_bytes(details, NULL), "\"prefill_ms\"") != NULL);
+    cairn_buffer_destroy(&details);
+    EXPECT_OK(
+        cairn_session_sync(session, bodies[i], CAIRN_CSTRING, &options, &sync, &details, &error));
+    CHECK(strstr(cairn_buffer_bytes(details, NULL), "\"n_kept\"") != NULL);
+    cairn_buffer_destroy(&details);
+    CHECK(sync.n_messages == 2 && sync.n_kept == (i == 0 ? 0 : 2));
+    CHECK(sync.n_appended == (i == 0 ? 2 : 0) && sync.forked == 0);
+    CHECK(plan.prompt_tokens == sync.prompt_tokens && plan.memory_bytes > 0);
+  }
+  const answer first = ask(session);
+  CHECK(first.reuse.prompt_tokens == plan.prompt_tokens);
+  CHECK(first.reuse.prefilled == plan.prefilled);
+
+  /* Undeclared, the line is part of the system text: the session goes back to its beginning. */
+  EXPECT_OK(cairn_session_plan(session, kChatBody, CAIRN_CSTRING, NULL, NULL, &plan, NULL, &error));
+  CHECK(plan.cause == CAIRN_MISS_SYSTEM_CHANGED && plan.lost_tokens > 0);
+  EXPECT_OK(cairn_session_sync(session, kChatBody, CAIRN_CSTRING, NULL, &sync, NULL, &error));
+  CHECK(sync.forked == 1 && sync.cause == CAIRN_MISS_SYSTEM_CHANGED);
+  CHECK(sync.difference_message == 0 && sync.difference_byte > 0);
+  const answer second = ask(session);
+  CHECK(second.reuse.cause == CAIRN_MISS_SYSTEM_CHANGED);
+  CHECK(second.reuse.lost_tokens == plan.lost_tokens);
+  CHECK(second.reuse.prefilled == plan.prefilled);
+
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_sync(session, "{", 1, NULL, NULL, NULL, &error));
+  EXPECT(CAIRN_INVALID_ARGUMENT,
+         cairn_session_plan(session, "", 0, NULL, NULL, &plan, NULL, &error));
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
 static void parents_may_be_destroyed_first(void) {
   fixture f = open_fixture("order");
   cairn_session* session = open_session(&f, "s");
@@ -558,6 +621,7 @@ int main(int argc, char** argv) {
   RUN(messages_come_back_as_they_were_appended);
   RUN(prompts_are_rendered_and_counted_without_the_model);
   RUN(a_tool_session_reuses_what_it_computed);
+  RUN(histories_of_three_protocols_are_one);
   RUN(parents_may_be_destroyed_first);
   RUN(a_cancelled_turn_goes_on_where_it_stopped);
   RUN(destroying_a_running_turn_frees_the_session);
