@@ -162,10 +162,11 @@ void add_repeated(const ShownConversation& known, const ShownConversation& given
     const auto token = static_cast<std::int64_t>(i);
     const int message = engine::stretch_at(given.prompt, byte).message;
     byte += tokenizer.bytes(given.prompt.tokens[i]).size();
-    const bool was_there = token < comparison.common_tokens
-                               ? token < n_computed
-                               : message >= 0 && repeated[static_cast<std::size_t>(message)] &&
-                                     comparison.first_difference >= 0;
+    // What two different messages begin with is no loss: nobody expects it to be kept.
+    const bool is_repeated = message < 0 || repeated[static_cast<std::size_t>(message)];
+    const bool was_there =
+        is_repeated &&
+        (token < comparison.common_tokens ? token < n_computed : comparison.first_difference >= 0);
     if (!was_there) continue;
     if (!comparison.repeated.empty() && comparison.repeated.back().second == token) {
       ++comparison.repeated.back().second;

@@ -31,10 +31,9 @@ void explain_reuse(const SessionState::TurnInput& input, std::int64_t n_blocks_f
   const std::int64_t common = comparison.common_tokens;
   const std::int64_t reused = report.prompt_tokens - report.prefilled;
   const std::int64_t n_stored_blocks = std::min(input.stored_blocks, common / kBlockTokens);
-  // The last sampled token is never computed before it is needed.
-  const bool all_reused = reused + 1 >= common;
   if (comparison.first_difference >= 0) set_difference(comparison, report);
   report.lost_tokens = repeated_after(comparison, reused);
+  const bool all_reused = report.lost_tokens == 0;
   report.lost_ms = static_cast<double>(report.lost_tokens) * input.us_per_token / 1000;
   if (report.cause == MissCause::kCorrupt) {
     report.detail = "stored state did not check and was dropped; it is computed again";

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct WhyArguments : StoreArguments {
   std::vector<std::string> volatile_lines;
 };
 
-constexpr std::size_t kBarWidth = 60;
+constexpr std::size_t kWidth = 80, kBarWidth = 60;
 
 std::string milliseconds(double ms) {
   if (ms <= 0) return "not measured yet";
@@ -44,6 +45,20 @@ std::string bar(const ReuseReport& reuse) {
     line += token < reused ? '#' : token < reused + reuse.lost_tokens ? 'x' : '.';
   }
   return "  [" + line + "]\n  # reused   x computed again   . new\n";
+}
+
+// Lines of at most kWidth characters, broken at spaces.
+std::string wrapped(const std::string& text) {
+  std::string lines, line;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!line.empty() && width_of(line) + 1 + width_of(word) > kWidth) {
+      lines += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return lines + line + "\n";
 }
 
 std::string one_line(const std::string& text) {
@@ -107,8 +122,8 @@ std::string plan_text(const std::string& name, const TurnPlan& plan) {
   }
   table.add_row({"read", in_binary_units(reuse.bytes_read), milliseconds(reuse.restore_ms)});
   table.add_row({"memory", in_binary_units(plan.memory_bytes), ""});
-  return "Session " + printable(name) + ": " + printable(reuse.detail) + ".\n\n" + bar(reuse) +
-         "\n" + table.text() + difference_text(reuse) + found_text(plan.sync);
+  return wrapped("Session " + printable(name) + ": " + printable(reuse.detail) + ".") + "\n" +
+         bar(reuse) + "\n" + table.text() + difference_text(reuse) + found_text(plan.sync);
 }
 
 Result<TurnPlan> make_plan(const WhyArguments& arguments) {

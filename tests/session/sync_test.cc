@@ -16,7 +16,6 @@ namespace {
 using test::client_history;
 using test::greedy;
 using test::last_tokens;
-using test::live_model;
 using test::LiveStore;
 using test::parsed;
 using test::read_turn;
@@ -25,7 +24,14 @@ using test::say;
 using test::words;
 namespace json = boost::json;
 
-const TurnOptions kShort = {.sampling = greedy(), .max_tokens = 12};
+const TurnOptions kShort = {.sampling = greedy(), .max_tokens = 5};
+
+// In fewer and longer steps than other tests want: the prompts are long.
+const Model& model() {
+  static const Model model =
+      *Model::open(test::live_runtime(), test::kTinyA, {.prefill_chunk = 512});
+  return model;
+}
 
 std::string dated(const std::string& time) {
   return "You are a coding agent.\nCurrent time: " + time + "\n" + words(60, 1);
@@ -36,7 +42,7 @@ void talk(Session& session) {
   ASSERT_TRUE(session.append(Message::system(dated("10:01"), test::three_tools())).ok());
   say(session, "fix the build: " + words(40, 2));
   ASSERT_TRUE(session
-                  .append(test::called(live_model(), "Looking.",
+                  .append(test::called(model(), "Looking.",
                                        {{"call_a", "read_file", R"({"path": "a.cc", "line": 1.0})"},
                                         {"call_b", "list_dir", R"({"path": "src/\u00e4"})"}}))
                   .ok());
@@ -45,7 +51,7 @@ void talk(Session& session) {
   ASSERT_TRUE(read_turn(session.start_turn(kShort)).status.ok());
   say(session, "and the tests: " + words(40, 5));
   ASSERT_TRUE(session
-                  .append(test::called(live_model(), "",
+                  .append(test::called(model(), "",
                                        {{"call_c", "run_tests", R"({"path": "t", "line": 12})"}}))
                   .ok());
   ASSERT_TRUE(session.append(Message::tool_result("call_c", "1 failed " + words(60, 6))).ok());
@@ -279,7 +285,7 @@ void expect_class(const Rewriting& rewriting, const Outcome& outcome) {
 // A client goes on after rewriting its history: what is lost, and what it is called. All of it that
 // is reusable is reused, but for the tokens after the last whole block of a fork.
 TEST(Sync, every_rewriting_costs_what_it_must_and_is_named) {
-  LiveStore store;
+  LiveStore store(model());
   Session plain = store.create("plain"), declared = store.create("declared");
   talk(plain);
   talk_by_requests(declared, client_history(plain));
@@ -325,7 +331,7 @@ std::vector<Message> without_ids(std::vector<Message> messages) {
 }
 
 TEST(Sync, what_a_session_has_already_is_not_written_again) {
-  LiveStore store;
+  LiveStore store(model());
   Session session = store.create("s");
   chat(session);
   const auto n_events = session.info().n_events;
@@ -342,7 +348,7 @@ TEST(Sync, what_a_session_has_already_is_not_written_again) {
 }
 
 TEST(Sync, an_empty_session_takes_a_whole_history_over) {
-  LiveStore store;
+  LiveStore store(model());
   Session source = store.create("source"), copy = store.create("copy");
   chat(source);
   std::vector<Message> history = without_ids(*source.messages());
@@ -357,7 +363,7 @@ TEST(Sync, an_empty_session_takes_a_whole_history_over) {
 }
 
 TEST(Sync, a_client_that_comes_back_to_a_branch_finds_it_as_it_was) {
-  LiveStore store;
+  LiveStore store(model());
   Session session = store.create("s");
   chat(session);
   const std::vector<Message> first = *session.messages();
@@ -404,7 +410,7 @@ TEST(Sync, what_follows_is_what_a_cold_session_would_say) {
         h.push_back(Message::user("go on"));
       }};
   const TurnOptions options = {.sampling = test::sampled(11), .max_tokens = 16};
-  LiveStore store;
+  LiveStore store(model());
   Session source = store.create("source");
   chat(source);
   int number = 0;
@@ -427,12 +433,11 @@ TEST(Sync, what_follows_is_what_a_cold_session_would_say) {
 TEST(Sync, an_interrupted_answer_stays_or_goes_as_the_client_says) {
   for (const bool kept : {true, false}) {
     SCOPED_TRACE(kept);
-    LiveStore store;
+    LiveStore store(model());
     Session session = store.create("s");
     say(session, words(30, 1));
-    Result<Turn> stopped = test::start_and_cancel(live_model(), 12, [&] {
-      return session.start_turn({.sampling = greedy(), .max_tokens = 40});
-    });
+    Result<Turn> stopped = test::start_and_cancel(
+        model(), 12, [&] { return session.start_turn({.sampling = greedy(), .max_tokens = 40}); });
     const Reply reply = read_turn(*stopped);
     ASSERT_TRUE(session.info().turn_open);
     std::vector<Message> history = {Message::user(words(30, 1))};
@@ -456,7 +461,7 @@ TEST(Sync, an_interrupted_answer_stays_or_goes_as_the_client_says) {
 
 // The log of a session that went back before its first event is as sound as any other.
 TEST(Sync, a_store_with_synced_sessions_is_sound) {
-  LiveStore store;
+  LiveStore store(model());
   {
     Session session = store.create("s");
     chat(session);
@@ -490,7 +495,7 @@ TEST(Sync, a_store_with_synced_sessions_is_sound) {
 }
 
 TEST(Sync, what_cannot_be_a_prompt_is_refused_and_nothing_is_written) {
-  LiveStore store;
+  LiveStore store(model());
   Session session = store.create("s");
   chat(session);
   const auto n_events = session.info().n_events;
