@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/model_info.h"
+#include "engine/prompt_markers.h"
 #include "engine/rendered_prompt.h"
 #include "engine/runtime.h"
 #include "kernels/rope.h"
@@ -107,7 +108,8 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
                                     "/" + std::to_string(static_cast<int>(options.numerics));
   CAIRN_ASSIGN_OR_RETURN(model->info_.fingerprint,
                          model_fingerprint(folder, *model->checkpoint_, numeric_class));
-  model->think_end_ = model->tokenizer_->added_token("</think>").value_or(-1);
+  model->think_end_ = model->tokenizer_->added_token(kThinkEnd).value_or(-1);
+  model->tokenizer_->encode_with_added_tokens(kThinkEnd, model->think_ending_);
   model->masked_ids_ = engine::masked_ids(*model->tokenizer_, config.vocab_size);
   return model;
 }

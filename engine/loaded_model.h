@@ -47,6 +47,8 @@ class LoadedModel {
 
   TokenId eos() const { return config_.eos_id; }
   TokenId think_end() const { return think_end_; }  // -1 if the tokenizer has none
+  // What ends reasoning: that token, or the marker spelled out. Not empty.
+  const std::vector<TokenId>& think_ending() const { return think_ending_; }
   // Ids that are never sampled: fillers, role markers, tool-era and image tokens, and ids the
   // tokenizer does not know (spec/prompt-format.md section 1.2).
   const std::vector<TokenId>& masked_ids() const { return masked_ids_; }
@@ -67,6 +69,7 @@ class LoadedModel {
   std::unique_ptr<Activations> activations_;
   ModelInfo info_;
   TokenId think_end_ = -1;
+  std::vector<TokenId> think_ending_;
   std::vector<TokenId> masked_ids_;
 };
 

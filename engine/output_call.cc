@@ -44,6 +44,10 @@ bool fits(const ToolSignature& tool, const JsonValue& arguments) {
 }  // namespace
 
 void OutputParser::begin_call(const std::string& name) {
+  if (max_calls_ > 0 && n_begun_ == 0 && n_calls_ - n_begun_calls_ >= max_calls_) {
+    stopped_ = OutputStop::kCallLimit;
+    return;
+  }
   end_block();
   in_reasoning_ = false;
   between_tags_ = false;

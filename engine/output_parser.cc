@@ -35,7 +35,10 @@ OutputParser::OutputParser(const Tokenizer& tokenizer, const OutputParserOptions
       tools_(
           std::make_shared<const std::vector<ToolSignature>>(tool_signatures(options.tools_json))),
       call_id_prefix_(options.call_id_prefix),
-      in_reasoning_(options.starts_in_reasoning) {
+      in_reasoning_(options.starts_in_reasoning),
+      stop_strings_(options.stop),
+      max_calls_(options.max_calls),
+      n_begun_(options.n_begun) {
   vocabulary_.think_begin = tokenizer.added_token(kThinkBegin).value_or(-1);
   vocabulary_.think_end = tokenizer.added_token(kThinkEnd).value_or(-1);
   vocabulary_.dsml = tokenizer.added_token(kDsml).value_or(-1);
@@ -58,6 +61,10 @@ void OutputParser::push(TokenId token, std::vector<OutputEvent>& out) {
     pending_ += utf8_.append(tokenizer_->bytes(token));
   }
   drain();
+  if (n_begun_ > 0) {
+    --n_begun_;
+    n_begun_calls_ = n_calls_;
+  }
   deliver(out);
 }
 
@@ -86,7 +93,7 @@ void OutputParser::finish(bool complete, std::vector<OutputEvent>& out) {
   drain();
   if (state_ == State::kOutside) {
     finish_outside(complete);
-  } else {
+  } else if (state_ != State::kFinished) {
     finish_call(complete);
   }
   pending_.clear();
@@ -96,8 +103,12 @@ void OutputParser::finish(bool complete, std::vector<OutputEvent>& out) {
 }
 
 void OutputParser::drain() {
-  while (!pending_.empty() && step()) {
+  while (!pending_.empty() && stopped_ == OutputStop::kNone && step()) {
   }
+  if (stopped_ == OutputStop::kNone) return;
+  pending_.clear();
+  end_block();
+  state_ = State::kFinished;
 }
 
 bool OutputParser::step() {
@@ -278,8 +289,20 @@ const ToolSignature* OutputParser::declared(std::string_view name) const {
 }
 
 void OutputParser::emit_text(std::string_view raw) {
-  if (raw.empty()) return;
-  const BlockKind kind = in_reasoning_ ? BlockKind::kReasoning : BlockKind::kText;
+  if (raw.empty() || stopped_ != OutputStop::kNone) return;
+  const std::string text = spelled_out(raw);
+  if (in_reasoning_) {
+    emit_settled_text(BlockKind::kReasoning, text);
+  } else if (!stop_strings_.any() || n_begun_ > 0) {
+    emit_settled_text(BlockKind::kText, text);
+  } else {
+    emit_settled_text(BlockKind::kText, stop_strings_.push(text));
+    if (!stop_strings_.found().empty()) stopped_ = OutputStop::kStopString;
+  }
+}
+
+void OutputParser::emit_settled_text(BlockKind kind, const std::string& text) {
+  if (text.empty()) return;
   if (block_is_open_ && block_kind_ != kind) end_block();
   if (!block_is_open_) {
     block_is_open_ = true;
@@ -287,8 +310,7 @@ void OutputParser::emit_text(std::string_view raw) {
     ++n_blocks_;
     add_event(EventKind::kBlockBegin, kind);
   }
-  const std::string text = spelled_out(raw);
-  (in_reasoning_ ? output_.reasoning : output_.text) += text;
+  (kind == BlockKind::kReasoning ? output_.reasoning : output_.text) += text;
   emit_bytes(kind, text);
 }
 
@@ -311,6 +333,7 @@ void OutputParser::emit_bytes(BlockKind kind, std::string_view bytes) {
 }
 
 void OutputParser::end_block() {
+  emit_settled_text(BlockKind::kText, stop_strings_.release());
   if (!block_is_open_) return;
   add_event(EventKind::kBlockEnd, block_kind_).malformed = text_malformed_;
   block_is_open_ = false;

@@ -12,6 +12,7 @@
 #include "cairn/message.h"
 #include "cairn/session.h"
 #include "engine/output_markup.h"
+#include "engine/stop_strings.h"
 #include "engine/tokenizer.h"
 #include "engine/tool_schema.h"
 
@@ -40,9 +41,15 @@ struct ParsedOutput {
 
 struct OutputParserOptions {
   bool starts_in_reasoning = false;
-  std::string tools_json;      // declared tools (types of parameters), may be empty
-  std::string call_id_prefix;  // ids are prefix + index, so that a resumed turn repeats them
+  std::string tools_json = {};      // declared tools (types of parameters), may be empty
+  std::string call_id_prefix = {};  // ids are prefix + index, so that a resumed turn repeats them
+  std::vector<std::string> stop = {};  // texts that end the answer (stop_strings.h)
+  std::int32_t max_calls = 0;          // tool calls; 0 = no limit
+  std::size_t n_begun = 0;             // tokens pushed first, to which neither applies
 };
+
+// Why the parser takes no more of the output.
+enum class OutputStop { kNone, kStopString, kCallLimit };
 
 class OutputParser {
  public:
@@ -63,6 +70,9 @@ class OutputParser {
   const ParsedOutput& output() const { return output_; }
   // What was settled so far is reasoning, and its end has not come.
   bool in_reasoning() const { return in_reasoning_; }
+  // Once it is not kNone the turn is over: all blocks are closed, what is pushed later is ignored.
+  OutputStop stopped() const { return stopped_; }
+  const std::string& stop_string() const { return stop_strings_.found(); }  // that was said
 
  private:
   // Where the next character stands: outside of calls (reasoning, text, between the invokes of a
@@ -140,6 +150,7 @@ class OutputParser {
   const ToolSignature* declared(std::string_view name) const;
   void consume(std::size_t n_bytes) { pending_.erase(0, n_bytes); }
   void emit_text(std::string_view raw);
+  void emit_settled_text(BlockKind kind, const std::string& text);
   void emit_arguments(std::string_view json);
   // An event of the newest block.
   OutputEvent& add_event(EventKind kind, BlockKind block_kind);
@@ -165,6 +176,12 @@ class OutputParser {
   bool block_is_open_ = false;
   BlockKind block_kind_ = BlockKind::kText;
   bool text_malformed_ = false;  // the open text block's verdict
+
+  StopStrings stop_strings_;
+  std::int32_t max_calls_ = 0;
+  std::size_t n_begun_ = 0;  // that are still to come
+  int n_begun_calls_ = 0;
+  OutputStop stopped_ = OutputStop::kNone;
 
   bool between_tags_ = false;     // after a tag: white space is no text unless text follows
   bool calls_are_open_ = false;   // inside a block of calls

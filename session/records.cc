@@ -12,6 +12,7 @@
 #include "engine/sha256.h"
 #include "session/records.pb.h"
 #include "session/sealed_value.h"
+#include "session/turn_limits.h"
 
 namespace cairn::session {
 namespace {
@@ -142,6 +143,23 @@ Status from_proto(const pb::SamplingParams& in, SamplingParams& out) {
   return engine::validate(out).ok() ? Status() : malformed("sampling parameters");
 }
 
+void to_proto(const TurnLimits& limits, pb::TurnLimits& out) {
+  out.set_reasoning_tokens(limits.reasoning_tokens);
+  out.set_context_tokens(limits.context_tokens);
+  out.set_tool_calls(limits.tool_calls);
+  out.set_time_ms(limits.time.count());
+  for (const std::string& stop : limits.stop) out.add_stop(stop);
+}
+
+Status from_proto(const pb::TurnLimits& in, TurnLimits& out) {
+  out = {.reasoning_tokens = in.reasoning_tokens(),
+         .context_tokens = in.context_tokens(),
+         .tool_calls = in.tool_calls(),
+         .time = std::chrono::milliseconds(in.time_ms()),
+         .stop = {in.stop().begin(), in.stop().end()}};
+  return validate(out).ok() ? Status() : malformed("limits of a turn");
+}
+
 // The newest stored block of a place in the log: of a session's head, a mark, a branch.
 template <class Record, class Proto>
 void chain_to_proto(const Record& record, Proto& out) {
@@ -207,6 +225,8 @@ struct BodyWriter {
     started.set_effort(body.effort);
     started.set_continues(body.continues);
     started.mutable_begun()->Add(body.begun.begin(), body.begun.end());
+    to_proto(body.limits, *started.mutable_limits());
+    started.set_priority(static_cast<std::uint32_t>(body.priority));
   }
   void operator()(const TokensGenerated& body) const {
     pb::TokensGenerated& generated = *out.mutable_tokens_generated();
@@ -259,6 +279,9 @@ Result<EventBody> from_proto(const pb::TurnStarted& in) {
   if (body.effort < 0 || body.effort > 100) return malformed("effort");
   body.continues = in.continues();
   CAIRN_RETURN_IF_ERROR(tokens_from_proto(in.begun(), "begun tokens", body.begun));
+  CAIRN_RETURN_IF_ERROR(from_proto(in.limits(), body.limits));
+  CAIRN_RETURN_IF_ERROR(
+      from_number(in.priority(), TurnPriority::kBackground, "priority", body.priority));
   return EventBody(std::move(body));
 }
 
@@ -273,7 +296,7 @@ Result<EventBody> from_proto(const pb::TurnEnded& in) {
   TurnEnded body;
   body.turn = in.turn();
   CAIRN_RETURN_IF_ERROR(
-      from_number(in.end_reason(), EndReason::kError, "end reason", body.end_reason));
+      from_number(in.end_reason(), EndReason::kStopString, "end reason", body.end_reason));
   body.n_tokens = in.n_tokens();
   CAIRN_RETURN_IF_ERROR(check_count(body.n_tokens, "number of tokens"));
   CAIRN_RETURN_IF_ERROR(from_proto(in.message(), body.message));

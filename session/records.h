@@ -116,6 +116,8 @@ struct TurnStarted {
   // It goes on with the last message, which its end replaces, instead of answering it.
   bool continues = false;
   std::vector<TokenId> begun = {};  // that message's tokens in the prompt
+  TurnLimits limits = {};
+  TurnPriority priority = TurnPriority::kInteractive;
 };
 
 // The tokens of one group commit.

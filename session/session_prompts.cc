@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "engine/prompt_markers.h"
-#include "engine/sampler.h"
 #include "session/session_state.h"
+#include "session/turn_limits.h"
 
 namespace cairn::session {
 namespace {
@@ -75,6 +75,9 @@ Result<SessionState::TurnPrompt> SessionState::turn_prompt(std::vector<Message> 
   }
   prompt.parser.call_id_prefix =
       "call_" + record().id.to_hex().substr(0, 8) + "_" + std::to_string(started.turn) + "_";
+  prompt.parser.stop = started.limits.stop;
+  prompt.parser.max_calls = started.limits.tool_calls;
+  prompt.parser.n_begun = prompt.begun.size();
   if (started.continues && !messages.empty() && !messages.back().tool_calls.empty()) {
     // The calls that it made keep their ids.
     const std::string& id = messages.back().tool_calls[0].id;
@@ -121,11 +124,7 @@ TurnEnded SessionState::end_of_open_turn(const Conversation& conversation) const
 
 Status SessionState::check_turn(const std::vector<Message>& messages,
                                 const TurnOptions& options) const {
-  CAIRN_RETURN_IF_ERROR(engine::validate(options.sampling));
-  if (options.max_tokens < 1) {
-    return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
-                            ", must be at least 1");
-  }
+  CAIRN_RETURN_IF_ERROR(validate(options));
   if (options.effort < 0 || options.effort > 100) {
     return invalid_argument("effort is " + std::to_string(options.effort) + ", must be 1 to 100");
   }
@@ -164,12 +163,13 @@ Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& opti
   started.begun = std::move(prompt.begun);
   started.n_prompt_tokens = static_cast<std::int64_t>(input.prompt.size());
   started.prompt_digest = token_digest(input.prompt);
-  CAIRN_RETURN_IF_ERROR(check_room(started.n_prompt_tokens));
+  CAIRN_RETURN_IF_ERROR(check_room(started.n_prompt_tokens, options.limits.context_tokens));
   CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(started), input));
   input.turn.started = std::move(started);
   Draft draft = this->draft();
   add_event(draft, input.turn.started);
   CAIRN_RETURN_IF_ERROR(write(draft).status());
+  input.event = draft.last;
   session_->running = live_is_of_head_ = true;
   return input;
 }
@@ -182,6 +182,8 @@ TurnStarted SessionState::turn_started(const TurnOptions& options) const {
   started.thinking = options.thinking;
   started.effort = options.effort;
   started.continues = options.continue_answer;
+  started.limits = options.limits;
+  started.priority = options.priority;
   return started;
 }
 
@@ -205,6 +207,7 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
                           "': the interrupted turn's prompt renders differently than it did");
   }
   input.turn = turn;
+  input.event = record().open_turn;
   CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(turn.started), input));
   if (!turn.tokens.empty()) {  // else it was perhaps stopped before its prompt was computed
     const auto n_known = static_cast<std::int64_t>(input.prompt.size() + turn.tokens.size());

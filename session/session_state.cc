@@ -255,12 +255,16 @@ Result<std::int64_t> SessionState::appended_tokens_with(
   return std::max<std::int64_t>(n_prompt - head_tokens, 1);
 }
 
-Status SessionState::check_room(std::int64_t n_prompt_tokens) const {
-  if (n_prompt_tokens < model_->info().max_context) return {};
+Status SessionState::check_room(std::int64_t n_prompt_tokens, std::int64_t limit) const {
+  const std::int64_t max_context = model_->info().max_context;
+  const bool is_limited = limit > 0 && limit < max_context;
+  const std::int64_t room = is_limited ? limit : max_context;
+  if (n_prompt_tokens < room) return {};
   return {StatusCode::kContextFull,
           "session '" + record().name + "': the prompt would have " +
-              std::to_string(n_prompt_tokens) + " tokens, the context holds " +
-              std::to_string(model_->info().max_context),
+              std::to_string(n_prompt_tokens) + " tokens, the " +
+              (is_limited ? "turn's limit of context is " : "context holds ") +
+              std::to_string(room),
           "shorten the message, or start a session with a shorter history"};
 }
 

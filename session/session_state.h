@@ -71,6 +71,7 @@ class SessionState final : private LiveHolder {
   // interrupt_turn(). begin writes the start to the log; resume takes the open turn from it.
   struct TurnInput {
     OpenTurn turn;
+    std::uint64_t event = 0;      // of its start
     std::vector<TokenId> prompt;  // what the turn goes on with (started.begun) included
     // For the reuse report:
     PromptComparison comparison;     // with what the session computed before
@@ -135,7 +136,8 @@ class SessionState final : private LiveHolder {
   // Writes new blocks in commits of their own until one commit holds the rest.
   Result<std::int64_t> write_surplus_blocks();
   Status check_not_running() const;
-  Status check_room(std::int64_t n_prompt_tokens) const;
+  // kContextFull if a prompt leaves no room for an answer within `limit` (0 = the model's) tokens.
+  Status check_room(std::int64_t n_prompt_tokens, std::int64_t limit = 0) const;
   // At least the tokens that the message adds to a prompt; empty where that is not known without
   // the messages before it.
   std::optional<std::int64_t> tokens_at_most(const Message& message) const;

@@ -69,6 +69,14 @@ const char* reason_name(EndReason reason) {
       return "cancelled";
     case EndReason::kError:
       return "error";
+    case EndReason::kContextLimit:
+      return "context limit";
+    case EndReason::kTimeLimit:
+      return "time limit";
+    case EndReason::kCallLimit:
+      return "limit of calls";
+    case EndReason::kStopString:
+      return "stop string";
   }
   return "?";
 }

@@ -4,9 +4,6 @@
 // What a synced session says is delivered after its group is on the disk.
 #include "session/turn_state.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <thread>
@@ -25,29 +22,28 @@ constexpr std::int64_t kGroupBlocks = 16;
 constexpr std::chrono::seconds kBlocksInterval{5};
 constexpr std::int64_t kMeasuredRows = 32;      // of a prefill; fewer say little about its speed
 constexpr std::int64_t kMeasuredBytes = 4096;   // of a restore, likewise
-constexpr std::size_t kRedeliveredTokens = 64;  // of a resumed turn, in one step
-// A longer wait is one for ever: the clock cannot count so far.
-constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
+constexpr std::size_t kTokensReadBack = 1024;   // of a resumed turn, in one step
 
 }  // namespace
 
 TurnState::TurnState(std::shared_ptr<SessionState> session, SessionState::TurnInput input,
-                     FileDescriptor wake)
+                     std::unique_ptr<TurnStream> stream)
     : session_(std::move(session)),
       input_(std::move(input)),
-      wake_(std::move(wake)),
+      stream_(std::move(stream)),
       parser_(session_->model()->tokenizer(), input_.parser) {}
 
 Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState> session,
-                                                    SessionState::TurnInput input) {
-  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake.get() < 0) {
-    session->interrupt_turn();
-    return Status(StatusCode::kIoError, "no file descriptor for the turn's wake-up",
-                  "close descriptors or raise the limit, then resume the turn");
-  }
+                                                    SessionState::TurnInput input,
+                                                    std::uint64_t after) {
   try {
-    std::shared_ptr<TurnState> turn(new TurnState(session, std::move(input), std::move(wake)));
+    auto stream = TurnStream::create(session->model(), input.parser, input.event);
+    if (!stream.ok()) {
+      session->interrupt_turn();
+      return stream.status();
+    }
+    if (after > 0) (*stream)->attach(after);
+    std::shared_ptr<TurnState> turn(new TurnState(session, std::move(input), std::move(*stream)));
     turn->post_step();
     return turn;
   } catch (...) {  // out of memory: no step will end what the session takes for a running turn
@@ -58,53 +54,12 @@ Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState
 
 // --- The host's side.
 
-Result<Event> TurnState::next(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  const auto ready = [&] { return !queue_.empty() || end_delivered_ || finished_; };
-  if (timeout.count() < 0 || timeout > kWaitMax) {
-    changed_.wait(lock, ready);
-  } else if (!changed_.wait_for(lock, timeout, ready)) {
-    return Status(StatusCode::kTimeout,
-                  "no event within " + std::to_string(timeout.count()) + " ms");
-  }
-  if (queue_.empty() && !end_delivered_) {
-    return Status(StatusCode::kOutOfMemory, "the turn stopped for want of memory",
-                  "free memory, then resume the turn");
-  }
-  if (queue_.empty()) return Status(StatusCode::kNotFound, "the turn has ended");
-  Event event = std::move(queue_.front());
-  queue_.pop_front();
-  end_delivered_ = event.kind == EventKind::kTurnEnd;
-  if (queue_.empty()) {
-    std::uint64_t count = 0;
-    (void)!read(wake_.get(), &count, sizeof count);
-  }
-  if (paused_ && queue_.size() <= kMaxQueuedEvents / 2) go_on(std::move(lock));
-  return event;
-}
-
-void TurnState::cancel() noexcept {
-  cancelled_ = true;
-  std::unique_lock lock(mutex_);
-  if (paused_) go_on(std::move(lock));
-}
-
 Status TurnState::end_thinking() {
   if (session_->model()->think_end() < 0) {
     return {StatusCode::kUnsupported, "the model's tokenizer has no token that ends reasoning"};
   }
   end_thinking_ = true;
   return {};
-}
-
-void TurnState::go_on(std::unique_lock<std::mutex> lock) noexcept {
-  paused_ = false;
-  try {
-    post_step();
-  } catch (...) {  // out of memory; no step runs, so this thread may end the turn
-    lock.unlock();
-    give_up();
-  }
 }
 
 void TurnState::wait_until_finished() noexcept {
@@ -141,9 +96,14 @@ void TurnState::give_up() noexcept {
   session_->live().distrust();
   session_->interrupt_turn();
   phase_ = Phase::kFinished;
-  std::lock_guard lock(mutex_);
+  stream_->fail();
+  set_finished();
+}
+
+void TurnState::set_finished() noexcept {
+  const std::lock_guard lock(mutex_);
   finished_ = true;
-  wake();
+  changed_.notify_all();
 }
 
 bool TurnState::advance() {
@@ -158,27 +118,22 @@ bool TurnState::advance() {
     session_->live().distrust();
     stop(EndReason::kError, internal_error(std::string("a step of the turn failed: ") + e.what()));
   }
-  std::lock_guard lock(mutex_);
-  if (phase_ == Phase::kFinished) {
-    finished_ = true;
-    changed_.notify_all();
-    return false;
-  }
-  paused_ = queue_.size() >= kMaxQueuedEvents && !cancelled_;
-  return !paused_;
+  if (phase_ != Phase::kFinished) return true;
+  set_finished();
+  return false;
 }
 
 Status TurnState::step() {
-  if (cancelled_) {
+  if (cancelled_ || out_of_time()) {
     CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
-    stop(EndReason::kCancelled, {});
+    stop(cancelled_ ? EndReason::kCancelled : EndReason::kTimeLimit, {});
     return {};
   }
   switch (phase_) {
     case Phase::kRestore:
       return restore();
-    case Phase::kRedeliver:
-      return redeliver();
+    case Phase::kReadBack:
+      return read_back();
     case Phase::kPrefill:
       return prefill_chunk();
     case Phase::kDecode:
@@ -207,51 +162,52 @@ Status TurnState::restore() {
   usage_.reuse.restore_ms = restore_ms_;
   explain_reuse(input_, live.n_blocks_found(), usage_.reuse);
   usage_.resumed_tokens = n_generated_ = static_cast<std::int64_t>(input_.turn.tokens.size());
+  rows_total_ = usage_.reuse.prefilled + usage_.reuse.replayed;
   Event started;
   started.kind = EventKind::kTurnStarted;
   started.reuse = usage_.reuse;
-  emit(std::move(started));
-  phase_ = Phase::kRedeliver;
+  stream_->start(std::move(started));
+  stream_->say(input_.turn.started.begun, /*replayed=*/true);
+  stream_->say(input_.turn.tokens, /*replayed=*/true);
+  phase_ = Phase::kReadBack;
   return {};
 }
 
-// In pieces, so that a long answer does not overrun the queue.
-Status TurnState::redeliver() {
+// In pieces, so that a long answer does not keep others waiting.
+Status TurnState::read_back() {
   const std::vector<TokenId>& begun = input_.turn.started.begun;
   const std::vector<TokenId>& tokens = input_.turn.tokens;
   const std::size_t n_tokens = begun.size() + tokens.size();
-  const std::size_t end = std::min(n_tokens, n_redelivered_ + kRedeliveredTokens);
+  const std::size_t end = std::min(n_tokens, n_read_back_ + kTokensReadBack);
   std::vector<engine::OutputEvent> events;
-  for (; n_redelivered_ < end; ++n_redelivered_) {
-    const bool is_begun = n_redelivered_ < begun.size();
-    parser_.push(is_begun ? begun[n_redelivered_] : tokens[n_redelivered_ - begun.size()], events);
+  for (; n_read_back_ < end; ++n_read_back_) {
+    const bool is_begun = n_read_back_ < begun.size();
+    parser_.push(is_begun ? begun[n_read_back_] : tokens[n_read_back_ - begun.size()], events);
+    if (is_begun) begun_reasoning_ = parser_.output().reasoning_tokens;
   }
-  emit_parsed(events, /*replayed=*/true);
-  if (n_redelivered_ == n_tokens) phase_ = Phase::kPrefill;
+  if (n_read_back_ == n_tokens) phase_ = Phase::kPrefill;
   return {};
 }
 
 Status TurnState::prefill_chunk() {
   LiveSequence& live = session_->live();
   if (live.prefilling()) {
+    if (rows_done_ == 0) report_progress();
+    const std::int64_t first = live.sequence().prefill_next();
     const Clock::time_point start = Clock::now();
     if (!live.prefill_step(stop_requested_)) return {};  // the next step ends the turn
     usage_.prefill_ms += ms_since(start);
+    rows_done_ =
+        live.prefilling() ? rows_done_ + live.sequence().prefill_next() - first : rows_total_;
     session_->note_live_use();
-    Event progress;
-    progress.kind = EventKind::kPrefillProgress;
-    progress.done = live.prefilling() ? live.sequence().prefill_next() : usage_.reuse.prompt_tokens;
-    progress.total = usage_.reuse.prompt_tokens;
-    emit(std::move(progress));
+    report_progress();
     if (live.prefilling()) {
       return state_that_is_due() == StateToStore::kNothing ? Status()
                                                            : flush(StateToStore::kBlocks);
     }
   }
   // The whole prompt is computed: from here a restart needs none of it again.
-  if (usage_.reuse.prefilled + usage_.reuse.replayed > 0) {
-    CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
-  }
+  if (rows_total_ > 0) CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
   phase_ = Phase::kDecode;
   decode_start_ = Clock::now();
   if (!input_.turn.tokens.empty() && input_.turn.tokens.back() == session_->model()->eos()) {
@@ -260,35 +216,84 @@ Status TurnState::prefill_chunk() {
   return {};
 }
 
+void TurnState::report_progress() {
+  const ReuseReport& reuse = usage_.reuse;
+  Event progress;
+  progress.kind = EventKind::kPrefillProgress;
+  progress.total = reuse.prompt_tokens;
+  progress.reused = reuse.prompt_tokens - reuse.prefilled;
+  progress.done = std::max(progress.reused, progress.reused + rows_done_ - reuse.replayed);
+  const double us_per_row = rows_done_ > 0
+                                ? usage_.prefill_ms * 1000 / static_cast<double>(rows_done_)
+                                : input_.us_per_token;
+  if (us_per_row > 0) {
+    progress.remaining_ms = us_per_row * static_cast<double>(rows_total_ - rows_done_) / 1000;
+  }
+  stream_->add(std::move(progress));
+}
+
+std::optional<EndReason> TurnState::parser_stop() const {
+  switch (parser_.stopped()) {
+    case engine::OutputStop::kStopString:
+      return EndReason::kStopString;
+    case engine::OutputStop::kCallLimit:
+      return EndReason::kCallLimit;
+    case engine::OutputStop::kNone:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<EndReason> TurnState::reached_limit() const {
+  const TurnLimits& limits = input_.turn.started.limits;
+  const std::int64_t n_context = static_cast<std::int64_t>(input_.prompt.size()) + n_generated_;
+  if (const auto stopped = parser_stop()) return stopped;
+  if (n_generated_ >= input_.turn.started.max_tokens) return EndReason::kLength;
+  if (n_context >= session_->model()->info().max_context) return EndReason::kLength;
+  if (limits.context_tokens > 0 && n_context >= limits.context_tokens) {
+    return EndReason::kContextLimit;
+  }
+  return std::nullopt;
+}
+
+// Sampled, or the end of the reasoning where it has been long enough.
+TokenId TurnState::next_token() {
+  const engine::LoadedModel& model = *session_->model();
+  const std::int32_t limit = input_.turn.started.limits.reasoning_tokens;
+  const bool end_is_wanted = end_thinking_.exchange(false);
+  if (parser_.in_reasoning()) {
+    // Where the end is spelled in several tokens, each of them counts as reasoning.
+    const std::int64_t n_over = parser_.output().reasoning_tokens - begun_reasoning_ - limit;
+    const std::vector<TokenId>& ending = model.think_ending();
+    if (limit > 0 && n_over >= 0 && n_over < std::ssize(ending)) {
+      return ending[static_cast<std::size_t>(n_over)];
+    }
+    if (end_is_wanted) return model.think_end();
+  }
+  const engine::Sequence& sequence = session_->live().sequence();
+  return engine::sample(sequence.logits(), sequence.tokens(), model.masked_ids(),
+                        input_.turn.started.sampling, sequence.position());
+}
+
 Status TurnState::decode_token() {
   LiveSequence& live = session_->live();
-  const engine::LoadedModel& model = *session_->model();
-  const engine::Sequence& sequence = live.sequence();
-  if (n_generated_ >= input_.turn.started.max_tokens ||
-      sequence.position() >= model.info().max_context) {
-    return finish(EndReason::kLength);
-  }
-  const bool ends_thinking = end_thinking_.exchange(false) && parser_.in_reasoning();
-  const TokenId token =
-      ends_thinking ? model.think_end()
-                    : engine::sample(sequence.logits(), sequence.tokens(), model.masked_ids(),
-                                     input_.turn.started.sampling, sequence.position());
+  if (const auto reason = reached_limit()) return finish(*reason);
+  const TokenId token = next_token();
   if (n_generated_ == usage_.resumed_tokens) usage_.first_token_ms = ms_since(created_);
   ++n_generated_;
   unlogged_.push_back(token);
-  parser_.push(token, undelivered_);
+  std::vector<engine::OutputEvent> events;
+  parser_.push(token, events);
+  const bool synced = session_->durability() == SessionDurability::kSynced;
+  if (!synced) stream_->say({&token, 1}, /*replayed=*/false);
   if (flush_is_due()) {
     CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due() ? StateToStore::kTail : state_that_is_due()));
   }
-  if (session_->durability() != SessionDurability::kSynced) emit_parsed(undelivered_, false);
-  if (token == model.eos()) return finish(EndReason::kStop);
-  if (n_generated_ < input_.turn.started.max_tokens &&
-      sequence.position() < model.info().max_context) {
-    const Status decoded = live.decode(token, stop_requested_);
-    // A cancel is answered by the next step.
-    if (!decoded.ok() && decoded.code() != StatusCode::kCancelled) return decoded;
-  }
-  return {};
+  if (token == session_->model()->eos()) return finish(EndReason::kStop);
+  if (reached_limit()) return {};
+  const Status decoded = live.decode(token, stop_requested_);
+  // A cancel is answered by the next step.
+  return decoded.code() == StatusCode::kCancelled ? Status() : decoded;
 }
 
 bool TurnState::flush_is_due() const {
@@ -305,8 +310,12 @@ StateToStore TurnState::state_that_is_due() const {
 Status TurnState::flush(StateToStore state) {
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, session_->commit_progress(unlogged_, state));
   usage_.bytes_written += bytes;
+  const bool has_tokens = !unlogged_.empty();
+  if (session_->durability() == SessionDurability::kSynced) {
+    stream_->say(unlogged_, /*replayed=*/false);
+  }
   unlogged_.clear();
-  emit_parsed(undelivered_, /*replayed=*/false);
+  if (has_tokens) report_durable();
   last_flush_ = Clock::now();
   if (state != StateToStore::kNothing) {
     last_blocks_ = last_flush_;
@@ -315,17 +324,31 @@ Status TurnState::flush(StateToStore state) {
   return {};
 }
 
+void TurnState::report_durable() {
+  Event durable;
+  durable.kind = EventKind::kDurable;
+  durable.done = n_generated_;
+  stream_->add(std::move(durable));
+}
+
 Status TurnState::finish(EndReason reason) {
-  parser_.finish(/*complete=*/reason == EndReason::kStop, undelivered_);
-  if (reason == EndReason::kStop && !parser_.output().tool_calls.empty()) {
+  const bool complete = reason == EndReason::kStop;
+  std::vector<engine::OutputEvent> events;
+  parser_.finish(complete, events);
+  if (const auto stopped = parser_stop()) {  // what was held back to the last
+    reason = *stopped;
+  } else if (complete && !parser_.output().tool_calls.empty()) {
     reason = EndReason::kToolCalls;
   }
   CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes,
                          session_->end_turn(unlogged_, reason, parser_.output(), speed()));
   usage_.bytes_written += bytes;
+  if (session_->durability() == SessionDurability::kSynced) {
+    stream_->say(unlogged_, /*replayed=*/false);
+  }
   unlogged_.clear();
-  emit_parsed(undelivered_, /*replayed=*/false);
-  emit_end(reason, {});
+  stream_->close(complete);
+  end_stream(reason, {});
   return {};
 }
 
@@ -346,10 +369,10 @@ SessionState::Speed TurnState::speed() const {
 void TurnState::stop(EndReason reason, Status status) {
   session_->live().abandon();
   session_->interrupt_turn();
-  emit_end(reason, std::move(status));
+  end_stream(reason, std::move(status));
 }
 
-void TurnState::emit_end(EndReason reason, Status status) {
+void TurnState::end_stream(EndReason reason, Status status) {
   phase_ = Phase::kFinished;
   session_->live().rest();
   usage_.output_tokens = n_generated_;
@@ -361,41 +384,18 @@ void TurnState::emit_end(EndReason reason, Status status) {
   Event usage;
   usage.kind = EventKind::kUsage;
   usage.usage = usage_;
-  emit(std::move(usage));
   Event end;
   end.kind = EventKind::kTurnEnd;
   end.end_reason = reason;
   end.status = std::move(status);
   end.usage = usage_;
-  emit(std::move(end));
+  if (reason == EndReason::kStopString) end.bytes = parser_.stop_string();
+  stream_->end(std::move(usage), std::move(end));
 }
 
-void TurnState::emit(Event event) {
-  event.sequence = next_sequence_++;
-  std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(event));
-  wake();
-}
-
-void TurnState::wake() noexcept {
-  const std::uint64_t one = 1;
-  (void)!write(wake_.get(), &one, sizeof one);
-  changed_.notify_all();
-}
-
-void TurnState::emit_parsed(std::vector<engine::OutputEvent>& events, bool replayed) {
-  for (engine::OutputEvent& parsed : events) {
-    Event event;
-    event.kind = parsed.kind;
-    event.replayed = replayed;
-    event.block = parsed.block;
-    event.block_kind = parsed.block_kind;
-    event.bytes = std::move(parsed.bytes);
-    event.tool_call = std::move(parsed.tool_call);
-    event.malformed = parsed.malformed;
-    emit(std::move(event));
-  }
-  events.clear();
+bool TurnState::out_of_time() const {
+  const std::chrono::milliseconds limit = input_.turn.started.limits.time;
+  return limit.count() > 0 && Clock::now() - created_ >= limit;
 }
 
 double TurnState::ms_since(Clock::time_point start) const {

@@ -582,6 +582,12 @@ enum {
   CAIRN_THINKING_ON = 2   /* thinking prompt */
 };
 
+enum {
+  CAIRN_PRIORITY_INTERACTIVE = 0, /* a person waits */
+  CAIRN_PRIORITY_AGENT = 1,
+  CAIRN_PRIORITY_BACKGROUND = 2
+};
+
 /* How a turn chooses tokens and when it ends. Zero is the default in every field, which is why
  * greedy decoding is a field of its own: temperature 0 means "not given". */
 typedef struct cairn_turn_options {
@@ -602,10 +608,19 @@ typedef struct cairn_turn_options {
   int32_t effort;          /* 1..100; 0 = the session's */
   int32_t continue_answer; /* 1 = go on with the last message, the assistant's, instead of answering:
                               its blocks are delivered first, cairn_event_replayed is 1 for them */
-  int32_t reserved;
+  int32_t priority;        /* CAIRN_PRIORITY_...: who goes first where several sessions run */
+  /* Limits; 0 = none. */
+  int32_t max_reasoning_tokens; /* then the reasoning is ended and the answer begins */
+  int32_t max_tool_calls;       /* CAIRN_END_CALL_LIMIT when the model begins another */
+  int64_t max_context_tokens;   /* CAIRN_END_CONTEXT_LIMIT; a prompt as long is CONTEXT_FULL */
+  int64_t max_time_ms;          /* CAIRN_END_TIME_LIMIT: as if cancelled, and can be resumed */
+  /* The answer's text ends before the first of these, which is never delivered: CAIRN_END_STOP_STRING.
+   * n_stop texts, at most 16 of at most 256 bytes. Not looked for in reasoning and arguments. */
+  const char* const* stop;
+  size_t n_stop;
 } cairn_turn_options;
 #define CAIRN_TURN_OPTIONS_INIT \
-  { sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0 }
 
 /* Since 0.1. */
 CAIRN_API void cairn_turn_options_init(cairn_turn_options* options);
@@ -692,6 +707,14 @@ CAIRN_API cairn_code cairn_session_count_tokens(const cairn_session* session,
                                                 size_t messages_json_length,
                                                 const cairn_turn_options* options,
                                                 int64_t* n_tokens, cairn_error** error);
+
+/* The last turn that was started through `session`, for a new reader: it gets TURN_STARTED, the blocks'
+ * events that are numbered above `after` (0 = all) and were not acknowledged, and what follows. The
+ * turn may have ended. Who read it until then gets BUSY. The caller owns *turn.
+ * Any thread. Does not wait for the model. Codes: NOT_FOUND (no turn, or the handle that read it last
+ * was destroyed: see cairn_session_resume_turn). Since 0.1. */
+CAIRN_API cairn_code cairn_session_attach_turn(cairn_session* session, uint64_t after,
+                                               cairn_turn** turn, cairn_error** error);
 
 /* The conversation as of this call, without the turn that is open. The caller owns *list. This is
  * how a new process finds its place. Any thread. Blocks: disk. Codes: CORRUPT, IO_ERROR.
@@ -900,8 +923,9 @@ typedef struct cairn_event cairn_event;
 /* The next event, waiting at most `timeout_ms` (negative = for ever, 0 = do not wait). The caller
  * owns *event. One reader at a time.
  * Two codes are answers rather than failures and come without an error object: TIMEOUT (no event
- * yet; call again) and NOT_FOUND (CAIRN_EVENT_TURN_END was delivered). What goes wrong in the turn
- * itself is the error of CAIRN_EVENT_TURN_END. Blocks as said. Since 0.1. */
+ * yet; call again) and NOT_FOUND (CAIRN_EVENT_TURN_END was delivered). BUSY: another reader attached.
+ * What goes wrong in the turn itself is the error of CAIRN_EVENT_TURN_END. The turn does not wait for
+ * its reader. Blocks as said. Since 0.1. */
 CAIRN_API cairn_code cairn_turn_next(cairn_turn* turn, int64_t timeout_ms, cairn_event** event,
                                      cairn_error** error);
 
@@ -914,6 +938,14 @@ CAIRN_API void cairn_turn_cancel(cairn_turn* turn);
  * reasoning. The log has it: a resumed turn does not begin to think again. Any thread. Does not block.
  * Codes: UNSUPPORTED (the tokenizer has no such token). Since 0.1. */
 CAIRN_API cairn_code cairn_turn_end_thinking(cairn_turn* turn, cairn_error** error);
+
+/* Events up to number `sequence` need not be delivered again to a reader that attaches. Any thread.
+ * Does not block. Since 0.1. */
+CAIRN_API void cairn_turn_acknowledge(cairn_turn* turn, uint64_t sequence);
+
+/* Destroys the handle but lets the turn go on: cairn_session_attach_turn reads on. It is stopped, and can
+ * be resumed, when the session's handle is destroyed. Since 0.1. */
+CAIRN_API void cairn_turn_detach(cairn_turn** turn);
 
 /* A descriptor that is readable while an event waits; for poll, select and epoll only: do not read,
  * write or close it. Valid until the turn is destroyed; -1 for NULL. Any thread. Does not block.
@@ -934,7 +966,8 @@ enum {
   CAIRN_EVENT_BLOCK_BYTES = 3,      /* block, bytes: whole characters; arguments as JSON text */
   CAIRN_EVENT_BLOCK_END = 4,        /* block; a tool call is complete */
   CAIRN_EVENT_USAGE = 5,            /* cairn_event_get_usage, cairn_event_get_reuse */
-  CAIRN_EVENT_TURN_END = 6          /* end_reason, error; the last event */
+  CAIRN_EVENT_TURN_END = 6,         /* end_reason, error; the last event */
+  CAIRN_EVENT_DURABLE = 7           /* progress: `done` output tokens survive the process */
 };
 enum { CAIRN_BLOCK_REASONING = 0, CAIRN_BLOCK_TEXT = 1, CAIRN_BLOCK_TOOL_CALL = 2 };
 enum {
@@ -942,7 +975,11 @@ enum {
   CAIRN_END_TOOL_CALLS = 1, /* the model ended its message with tool calls */
   CAIRN_END_LENGTH = 2,     /* max_tokens or the context was reached */
   CAIRN_END_CANCELLED = 3,
-  CAIRN_END_ERROR = 4 /* see cairn_event_error */
+  CAIRN_END_ERROR = 4, /* see cairn_event_error */
+  CAIRN_END_CONTEXT_LIMIT = 5,
+  CAIRN_END_TIME_LIMIT = 6,
+  CAIRN_END_CALL_LIMIT = 7,
+  CAIRN_END_STOP_STRING = 8 /* cairn_event_bytes has it */
 };
 enum {
   CAIRN_MISS_NONE = 0,           /* everything known was reused */
@@ -1014,8 +1051,10 @@ typedef struct cairn_usage {
 /* Accessors of an event. A field that the event's kind does not have is 0, -1 or "" as noted; so is
  * every field of NULL. Any thread. Do not block. Since 0.1. */
 CAIRN_API int32_t cairn_event_kind(const cairn_event* event);      /* -1 for NULL */
-CAIRN_API uint64_t cairn_event_sequence(const cairn_event* event); /* 0, 1, 2, ... in the turn */
-CAIRN_API int32_t cairn_event_replayed(const cairn_event* event);  /* 1 = delivered again */
+/* Rises within the session. The same tokens of a turn give the same blocks' events with the same numbers
+ * for every reader, after a restart too; numbers of the other events are of one run of the turn. */
+CAIRN_API uint64_t cairn_event_sequence(const cairn_event* event);
+CAIRN_API int32_t cairn_event_replayed(const cairn_event* event);  /* 1 = said before this reader */
 CAIRN_API int32_t cairn_event_block(const cairn_event* event);     /* number in the turn, or -1 */
 CAIRN_API int32_t cairn_event_block_kind(const cairn_event* event);
 CAIRN_API int32_t cairn_event_end_reason(const cairn_event* event);
@@ -1024,9 +1063,11 @@ CAIRN_API int32_t cairn_event_end_reason(const cairn_event* event);
  * NULL. Borrowed until the event is destroyed. Any thread. Does not block. Since 0.1. */
 CAIRN_API const char* cairn_event_bytes(const cairn_event* event, size_t* n_bytes);
 
-/* Progress of the prefill in tokens. The pointers may be NULL. Any thread. Does not block.
- * Since 0.1. */
+/* Progress of the prefill in tokens; how many were reused, and the time left as estimated from the speed
+ * so far, -1 = not known. The pointers may be NULL. Any thread. Do not block. Since 0.1. */
 CAIRN_API void cairn_event_get_progress(const cairn_event* event, int64_t* done, int64_t* total);
+CAIRN_API void cairn_event_get_estimate(const cairn_event* event, int64_t* reused,
+                                        double* remaining_ms);
 
 /* Fill a struct whose strings are borrowed until the event is destroyed; the values are zero or
  * empty if the event's kind has none. Any thread. Do not block. Since 0.1. */

@@ -27,6 +27,24 @@ using cairn::c_api::write_result;
 
 namespace cairn::c_api {
 
+namespace {
+
+Result<TurnLimits> turn_limits(const cairn_turn_options& read) {
+  TurnLimits limits;
+  limits.reasoning_tokens = read.max_reasoning_tokens;
+  limits.tool_calls = read.max_tool_calls;
+  limits.context_tokens = read.max_context_tokens;
+  limits.time = std::chrono::milliseconds(read.max_time_ms);
+  if (read.n_stop > 0) CAIRN_RETURN_IF_ERROR(required(read.stop, "stop"));
+  for (std::size_t i = 0; i < read.n_stop; ++i) {
+    CAIRN_RETURN_IF_ERROR(required(read.stop[i], "stop[" + std::to_string(i) + "]"));
+    limits.stop.emplace_back(read.stop[i]);
+  }
+  return limits;
+}
+
+}  // namespace
+
 Result<TurnOptions> turn_options(const cairn_turn_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_turn_options read, read_options(given, "options"));
   cairn::TurnOptions options;
@@ -44,9 +62,11 @@ Result<TurnOptions> turn_options(const cairn_turn_options* given) {
   sampling.top_k = read.top_k;
   CAIRN_ASSIGN_OR_RETURN(options.thinking,
                          enum_option(read.thinking, cairn::ThinkingMode::kOn, "thinking"));
-  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
   options.effort = read.effort;
   options.continue_answer = read.continue_answer != 0;
+  CAIRN_ASSIGN_OR_RETURN(options.limits, turn_limits(read));
+  CAIRN_ASSIGN_OR_RETURN(options.priority,
+                         enum_option(read.priority, TurnPriority::kBackground, "priority"));
   return options;
 }
 
@@ -330,6 +350,15 @@ cairn_code cairn_session_count_tokens(const cairn_session* session, const char* 
   });
 }
 
+cairn_code cairn_session_attach_turn(cairn_session* session, uint64_t after, cairn_turn** turn,
+                                     cairn_error** error) {
+  return guarded(error, [&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(cleared(turn, "turn"));
+    CAIRN_RETURN_IF_ERROR(required(session, "session"));
+    return give_turn(*session, session->rep.attach_turn(after), turn);
+  });
+}
+
 cairn_code cairn_session_get_messages(const cairn_session* session, cairn_message_list** list,
                                       cairn_error** error) {
   return guarded(error, [&]() -> Status {
@@ -473,6 +502,23 @@ cairn_code cairn_turn_end_thinking(cairn_turn* turn, cairn_error** error) {
   });
 }
 
+void cairn_turn_acknowledge(cairn_turn* turn, uint64_t sequence) {
+  if (turn == nullptr) return;
+  (void)guarded(nullptr, [&]() -> Status {
+    turn->rep.acknowledge(sequence);
+    return {};
+  });
+}
+
+void cairn_turn_detach(cairn_turn** turn) {
+  if (turn == nullptr || *turn == nullptr) return;
+  (void)guarded(nullptr, [&]() -> Status {
+    (*turn)->rep.detach();
+    return {};
+  });
+  destroy(turn);
+}
+
 int cairn_turn_wake_fd(const cairn_turn* turn) {
   return turn == nullptr ? -1 : turn->rep.wake_fd();
 }
@@ -512,6 +558,11 @@ const char* cairn_event_bytes(const cairn_event* event, size_t* n_bytes) {
 void cairn_event_get_progress(const cairn_event* event, int64_t* done, int64_t* total) {
   if (done != nullptr) *done = event == nullptr ? 0 : event->rep.done;
   if (total != nullptr) *total = event == nullptr ? 0 : event->rep.total;
+}
+
+void cairn_event_get_estimate(const cairn_event* event, int64_t* reused, double* remaining_ms) {
+  if (reused != nullptr) *reused = event == nullptr ? 0 : event->rep.reused;
+  if (remaining_ms != nullptr) *remaining_ms = event == nullptr ? -1 : event->rep.remaining_ms;
 }
 
 cairn_code cairn_event_get_tool_call(const cairn_event* event, cairn_tool_call* call,

@@ -5,13 +5,15 @@
 // instant is continued by opening the same session again.
 //
 // Threads: Store and Session are safe from any thread; calls on one session are serialised, and
-// while a turn runs its session refuses appends with kBusy. A Turn has one reader; `cancel` and
-// `wake_fd` may be called from any thread.
+// while a turn runs its session refuses appends with kBusy. A Turn has one reader; `cancel`,
+// `acknowledge` and `wake_fd` may be called from any thread.
 #ifndef CAIRN_SESSION_H_
 #define CAIRN_SESSION_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,6 +28,7 @@
 namespace cairn {
 
 namespace session {
+class SessionHandle;
 class SessionState;
 class TurnState;
 }  // namespace session
@@ -111,12 +114,13 @@ struct TurnUsage {
 
 enum class EventKind : std::int32_t {
   kTurnStarted = 0,      // reuse is filled
-  kPrefillProgress = 1,  // done, total
+  kPrefillProgress = 1,  // done, total, reused, remaining_ms; a newer one replaces one not yet read
   kBlockBegin = 2,       // block, block_kind; for tool calls also tool_call.id and .name
   kBlockBytes = 3,       // block, bytes: whole UTF-8 characters; arguments as JSON text
   kBlockEnd = 4,         // block; for tool calls tool_call is complete and `malformed` judged
   kUsage = 5,            // usage
   kTurnEnd = 6,          // end_reason, status; the last event
+  kDurable = 7,          // done: so many output tokens, and what they said, survive the process
 };
 enum class BlockKind : std::int32_t { kReasoning = 0, kText = 1, kToolCall = 2 };
 enum class EndReason : std::int32_t {
@@ -124,19 +128,30 @@ enum class EndReason : std::int32_t {
   kToolCalls = 1,  // the model ended its message with tool calls
   kLength = 2,     // max_tokens or the context was reached
   kCancelled = 3,
-  kError = 4,  // see status
+  kError = 4,         // see status
+  kContextLimit = 5,  // TurnLimits::context_tokens was reached
+  kTimeLimit = 6,     // as if cancelled: resume_turn goes on, with as much time again
+  kCallLimit = 7,     // the model began one call more than TurnLimits::tool_calls
+  kStopString = 8,    // one of TurnLimits::stop was said; Event::bytes has it
 };
 
+// Numbers of events rise within the session and are never used for anything else in it. Those of
+// the blocks follow from the log: the same tokens of the same turn give the same events with the same
+// numbers, for every reader and in every process (a crash may take unlogged tokens with it; an exact
+// session samples the same ones again). Where progress, durable marks, usage and end stand in between
+// is up to one run of the turn. They leave gaps.
 struct Event {
   EventKind kind = EventKind::kTurnEnd;
-  std::uint64_t sequence = 0;  // 0, 1, 2, ... within the turn
-  bool replayed = false;       // rebuilt from the log by resume_turn: the host may have seen it
+  std::uint64_t sequence = 0;
+  bool replayed = false;  // was said before this reader came, or in an earlier run of the turn
   std::int32_t block = -1;
   BlockKind block_kind = BlockKind::kText;
   std::string bytes;
   ToolCall tool_call;
   bool malformed = false;
-  std::int64_t done = 0, total = 0;
+  // Progress in tokens of the prompt: of `total`, `done` are there, `reused` of them from the start.
+  std::int64_t done = 0, total = 0, reused = 0;
+  double remaining_ms = -1;  // of the prefill, estimated from its speed so far; -1 = not known
   ReuseReport reuse;
   TurnUsage usage;
   EndReason end_reason = EndReason::kStop;
@@ -147,6 +162,26 @@ enum class ThinkingMode : std::int32_t {
   kAsSession = 0,
   kOff = 1,  // chat prompt
   kOn = 2,   // thinking prompt
+};
+
+// Which turns go first where several sessions run (engine/DESIGN.md "Several sequences"). None
+// starves: a waiting turn of any priority gets its share.
+enum class TurnPriority : std::int32_t {
+  kInteractive = 0,  // a person waits
+  kAgent = 1,        // half as often
+  kBackground = 2,   // an eighth as often
+};
+
+// Ends of a turn besides max_tokens. 0 = no limit.
+struct TurnLimits {
+  std::int32_t reasoning_tokens = 0;  // then the reasoning is ended and the answer begins
+  std::int64_t context_tokens = 0;    // prompt and answer; a prompt as long is kContextFull
+  std::int32_t tool_calls = 0;
+  std::chrono::milliseconds time{0};  // from the start of the turn on
+  // The answer's text ends before the first of these, which is never delivered. At most 16 of at
+  // most 256 bytes of UTF-8. Reasoning and arguments of calls are not looked at. What was sampled
+  // stays in the prompt of later turns.
+  std::vector<std::string> stop = {};
 };
 
 struct TurnOptions {
@@ -160,6 +195,8 @@ struct TurnOptions {
   // limit or a cancel cut off, or one that the host began. The message grows; what it says already
   // is delivered first, marked `replayed`.
   bool continue_answer = false;
+  TurnLimits limits = {};
+  TurnPriority priority = TurnPriority::kInteractive;
 };
 
 // --- Histories that come back from a client (Session::sync).
@@ -219,11 +256,22 @@ std::string to_json(const TurnPlan& plan);
 // field.
 Result<std::vector<Message>> parse_request(std::string_view json);
 
+class EventRange;
+
 class Turn {
  public:
   // The next event, waiting at most `timeout` (negative = for ever). kTimeout if none came;
-  // kNotFound after kTurnEnd was delivered.
+  // kNotFound after kTurnEnd was delivered, kBusy once another reader has attached. The turn does
+  // not wait for its reader.
   Result<Event> next(std::chrono::milliseconds timeout = std::chrono::milliseconds(-1));
+  // The events that are left, waiting for each: for (const Event& event : turn.events()). If next()
+  // fails, the last one is a kTurnEnd with that status.
+  EventRange events();
+  // Events up to this number need not be delivered again to a reader that attaches.
+  void acknowledge(std::uint64_t sequence);
+  // Gives the turn up without stopping it: Session::attach_turn() reads on. It is stopped, and can be
+  // resumed, when the last handle of its session is dropped. This handle reads nothing any more.
+  void detach();
   // Stops the turn within one step. Idempotent, any thread. What was delivered is kept.
   void cancel();
   // Ends the reasoning at the next token, so that the answer begins. Does nothing where the model
@@ -234,13 +282,58 @@ class Turn {
   int wake_fd() const;
 
   const std::shared_ptr<session::TurnState>& state() const { return state_; }
-  explicit Turn(std::shared_ptr<session::TurnState> state);
+  explicit Turn(std::shared_ptr<session::TurnState> state,
+                std::weak_ptr<session::SessionHandle> session = {});
   Turn(Turn&&) noexcept = default;
   Turn& operator=(Turn&&) noexcept;
-  ~Turn();  // cancels a running turn and waits for its current step
+  // Cancels a running turn and waits for its current step, unless another reader has attached.
+  ~Turn();
 
  private:
+  void finish() noexcept;
+
   std::shared_ptr<session::TurnState> state_;
+  std::weak_ptr<session::SessionHandle> session_;
+  std::uint64_t reader_ = 0;  // of the turn's stream
+};
+
+// An input range over the events of a turn, which must outlive it.
+class EventRange {
+ public:
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Event;
+    using difference_type = std::ptrdiff_t;
+
+    const Event& operator*() const { return range_->event_; }
+    const Event* operator->() const { return &range_->event_; }
+    Iterator& operator++() {
+      range_->advance();
+      return *this;
+    }
+    void operator++(int) { range_->advance(); }
+    bool operator==(std::default_sentinel_t) const { return range_->at_end_; }
+
+   private:
+    friend class EventRange;
+    explicit Iterator(EventRange& range) : range_(&range) {}
+    EventRange* range_;
+  };
+
+  explicit EventRange(Turn& turn) : turn_(&turn) {}
+  Iterator begin() {
+    advance();
+    return Iterator(*this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  void advance();
+
+  Turn* turn_;
+  Event event_;
+  bool begun_ = false, failed_ = false, at_end_ = false;
 };
 
 class Session {
@@ -266,8 +359,14 @@ class Session {
   // Starts the model's answer to what was appended. One turn at a time.
   Result<Turn> start_turn(const TurnOptions& options = {});
   // Continues the turn that a crash or a cancel interrupted, with its own options: re-delivers the
-  // events of what is in the log (marked `replayed`), then goes on. kNotFound if there is none.
-  Result<Turn> resume_turn();
+  // events of what is in the log (marked `replayed`) after number `after`, then goes on. kNotFound if
+  // there is none.
+  Result<Turn> resume_turn(std::uint64_t after = 0);
+  // The last turn that was started here, for a new reader: it gets kTurnStarted, the blocks' events
+  // that are numbered above `after` and were not acknowledged, and what follows. The turn may have
+  // ended. Who read it until then gets kBusy. kNotFound if there is no turn, or the handle that read
+  // it last was destroyed: resume_turn() or messages() have what it said.
+  Result<Turn> attach_turn(std::uint64_t after = 0);
 
   // --- The tree. All O(1) in the log's length; kBusy while a turn runs.
 
@@ -306,11 +405,11 @@ class Session {
   Result<SyncReport> sync(const std::vector<Message>& messages, const SyncOptions& options = {});
   SessionInfo info() const;
 
-  const std::shared_ptr<session::SessionState>& state() const { return state_; }
+  const std::shared_ptr<session::SessionState>& state() const;
 
  private:
-  explicit Session(std::shared_ptr<session::SessionState> state) : state_(std::move(state)) {}
-  std::shared_ptr<session::SessionState> state_;
+  explicit Session(std::shared_ptr<session::SessionState> state);
+  std::shared_ptr<session::SessionHandle> handle_;
 };
 
 }  // namespace cairn

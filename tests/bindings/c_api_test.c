@@ -60,10 +60,15 @@ static void accessors_of_null_are_empty(void) {
   CHECK(strcmp(cairn_event_bytes(NULL, NULL), "") == 0);
   cairn_event_get_progress(NULL, &done, &total);
   CHECK(done == 0 && total == 0);
+  double remaining_ms = 9;
+  cairn_event_get_estimate(NULL, &done, &remaining_ms);
+  CHECK(done == 0 && remaining_ms == -1);
   CHECK(cairn_event_error(NULL) == NULL);
   CHECK(cairn_turn_wake_fd(NULL) == -1);
   cairn_turn_cancel(NULL);
   EXPECT(CAIRN_INVALID_ARGUMENT, cairn_turn_end_thinking(NULL, &error));
+  cairn_turn_acknowledge(NULL, 1);
+  cairn_turn_detach(NULL);
 }
 
 static void missing_arguments_are_errors_not_crashes(void) {
@@ -151,6 +156,7 @@ static void structs_keep_their_layout(void) {
   CHECK(offsetof(cairn_session_info, n_labels) == 80);
   CHECK(offsetof(cairn_session_options, salt_bytes) == 32);
   CHECK(offsetof(cairn_turn_options, penalty_window) == 52);
+  CHECK(offsetof(cairn_turn_options, n_stop) == 104);
   CHECK(offsetof(cairn_message, reserved) == 60);
   CHECK(offsetof(cairn_tool_call, reserved) == 44);
   CHECK(offsetof(cairn_reuse, bytes_read) == 88);
@@ -596,6 +602,101 @@ static void destroying_a_running_turn_frees_the_session(void) {
   close_fixture(&f);
 }
 
+/* Reads the turn to its end and counts events; *last is the number of the last of a block. */
+static int read_numbers(cairn_turn* turn, uint64_t* last) {
+  int n_content = 0;
+  cairn_event* event = NULL;
+  while (cairn_turn_next(turn, -1, &event, NULL) == CAIRN_OK) {
+    const int32_t kind = cairn_event_kind(event);
+    if (kind == CAIRN_EVENT_BLOCK_BEGIN || kind == CAIRN_EVENT_BLOCK_BYTES ||
+        kind == CAIRN_EVENT_BLOCK_END) {
+      CHECK(cairn_event_sequence(event) > *last);
+      *last = cairn_event_sequence(event);
+      ++n_content;
+    }
+    if (kind == CAIRN_EVENT_PREFILL_PROGRESS) {
+      int64_t reused = -1;
+      double remaining_ms = -2;
+      cairn_event_get_estimate(event, &reused, &remaining_ms);
+      CHECK(reused == 0 && remaining_ms >= -1);
+    }
+    cairn_event_destroy(&event);
+  }
+  return n_content;
+}
+
+static void a_turn_outlives_its_reader(void) {
+  fixture f = open_fixture("reader");
+  cairn_session* session = open_session(&f, "s");
+  cairn_turn* turn = NULL;
+  cairn_turn* again = NULL;
+  uint64_t last = 0, last_again = 0;
+  const cairn_turn_options options = short_answer();
+  EXPECT(CAIRN_NOT_FOUND, cairn_session_attach_turn(session, 0, &turn, &error));
+  EXPECT_OK(cairn_session_append_user(session, "Hi", CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  cairn_turn_detach(&turn);
+  CHECK(turn == NULL);
+  EXPECT_OK(cairn_session_attach_turn(session, 0, &turn, &error));
+  const int n_content = read_numbers(turn, &last);
+  CHECK(n_content > 2);
+  EXPECT_OK(cairn_session_attach_turn(session, 0, &again, &error));
+  cairn_event* event = NULL;
+  EXPECT(CAIRN_BUSY, cairn_turn_next(turn, 0, &event, &error));
+  CHECK(read_numbers(again, &last_again) == n_content && last_again == last);
+  cairn_turn_acknowledge(again, last);
+  cairn_turn_detach(&again);
+  cairn_turn_destroy(&turn); /* reads nothing any more: stops nothing */
+  EXPECT_OK(cairn_session_attach_turn(session, 0, &again, &error));
+  CHECK(read_numbers(again, &last_again) == 0);
+  cairn_turn_destroy(&again);
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
+static void a_turn_ends_at_its_limits(void) {
+  fixture f = open_fixture("limits");
+  cairn_session* session = open_session(&f, "s");
+  cairn_turn* turn = NULL;
+  cairn_turn_options options = short_answer();
+  EXPECT_OK(cairn_session_append_user(session, "Hi", CAIRN_CSTRING, &error));
+  const answer free = ask(session);
+  CHECK(free.n_bytes > 4);
+  static const char* stop[] = {"never said", NULL};
+  options.n_stop = 2;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_start_turn(session, &options, &turn, &error));
+  options.stop = stop;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_start_turn(session, &options, &turn, &error));
+  options.n_stop = 1;
+  options.max_context_tokens = 4;
+  EXPECT_OK(cairn_session_append_user(session, "Hi", CAIRN_CSTRING, &error));
+  EXPECT(CAIRN_CONTEXT_FULL, cairn_session_start_turn(session, &options, &turn, &error));
+  options.max_context_tokens = free.usage.context_size;
+  options.max_time_ms = 3600000;
+  options.max_tool_calls = 1;
+  options.priority = CAIRN_PRIORITY_BACKGROUND;
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  const answer limited = read_answer(turn, 0);
+  CHECK(limited.end_reason == CAIRN_END_STOP || limited.end_reason == CAIRN_END_LENGTH);
+  cairn_session_destroy(&session);
+
+  session = open_session(&f, "stopped");
+  char said[5] = {0};
+  memcpy(said, free.text, 4); /* four bytes that the answer begins with, if they are characters */
+  stop[0] = said;
+  options.max_time_ms = 0;
+  EXPECT_OK(cairn_session_append_user(session, "Hi", CAIRN_CSTRING, &error));
+  const cairn_code code = cairn_session_start_turn(session, &options, &turn, NULL);
+  if (code == CAIRN_OK) {
+    const answer stopped = read_answer(turn, 0);
+    CHECK(stopped.end_reason == CAIRN_END_STOP_STRING && stopped.n_bytes == 0);
+  } else {
+    CHECK(code == CAIRN_INVALID_ARGUMENT);
+  }
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
 int main(int argc, char** argv) {
   if (argc != 3) return fprintf(stderr, "usage: c_api_test CHECKPOINT EMPTY_FOLDER\n"), 2;
   checkpoint = argv[1];
@@ -625,6 +726,8 @@ int main(int argc, char** argv) {
   RUN(parents_may_be_destroyed_first);
   RUN(a_cancelled_turn_goes_on_where_it_stopped);
   RUN(destroying_a_running_turn_frees_the_session);
+  RUN(a_turn_outlives_its_reader);
+  RUN(a_turn_ends_at_its_limits);
   fprintf(stderr, "%d failures\n", failures);
   return failures == 0 ? 0 : 1;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -89,23 +90,22 @@ TEST(Turn, the_wake_up_descriptor_is_readable_while_an_event_waits) {
   EXPECT_FALSE(readable(turn->wake_fd()));
 }
 
-// --- Back-pressure.
+// --- A reader that does not read.
 
-// Posted behind one step of a turn after the other: when this returns, the turn has run `n` steps,
-// or it waits for its reader.
+// Posted behind one step of a turn after the other: when this returns, the turn has run `n` steps.
 void let_run(const Model& model, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) model.state()->runtime()->drain();
 }
 
 // A turn with a long answer in its log, resumed by a reader that has not read anything yet.
-struct PausedTurn {
+struct UnreadTurn {
   LiveStore store;
   Session session;
   std::optional<Turn> turn;
 
   // As a turn of `model` that said `n_tokens` times the same letter leaves its session; it may say
   // two tokens more.
-  explicit PausedTurn(std::size_t n_tokens, const Model& model = live_model())
+  explicit UnreadTurn(std::size_t n_tokens, const Model& model = live_model())
       : store(model), session(store.create("s")) {
     say(session, "hello");
     const auto max_tokens = static_cast<std::int32_t>(n_tokens + 2);
@@ -116,76 +116,33 @@ struct PausedTurn {
     EXPECT_TRUE(session.state()->commit_progress(tokens, session::StateToStore::kNothing).ok());
     session.state()->interrupt_turn();
     turn.emplace(std::move(*session.resume_turn()));
-    let_run(model, 200);
-  }
-
-  // The events that wait, as long as the turn cannot add any.
-  std::vector<Event> take_queued(const Model& model = live_model()) {
-    std::vector<Event> queued;
-    const HeldStrand held(model);
-    for (;;) {
-      Result<Event> event = turn->next(milliseconds(0));
-      if (!event.ok()) return queued;
-      queued.push_back(std::move(*event));
-    }
   }
 };
 
 std::string replayed_text(const Event& event) { return event.replayed ? event.bytes : ""; }
 
-TEST(Turn, a_reader_that_does_not_read_stops_the_turn) {
+TEST(Turn, it_does_not_wait_for_its_reader) {
+  constexpr std::size_t kTokens = 1300;
   // Each step of the prompt is one token and one event.
   const Model slow = *Model::open(test::live_runtime(), test::kTinyA, {.prefill_chunk = 1});
-  PausedTurn paused(session::kMaxQueuedEvents - 50, slow);
-  const std::vector<Event> queued = paused.take_queued(slow);
-  EXPECT_EQ(queued.size(), session::kMaxQueuedEvents);
-  EXPECT_EQ(queued.back().kind, EventKind::kPrefillProgress);
-  for (std::uint64_t expected = queued.size(); expected < queued.size() + 20; ++expected) {
-    const Result<Event> event = paused.turn->next();  // runs again
-    ASSERT_TRUE(event.ok());
-    EXPECT_EQ(event->sequence, expected);
-    EXPECT_EQ(event->kind, EventKind::kPrefillProgress);
-  }
+  UnreadTurn unread(kTokens, slow);
+  let_run(slow, 2 * kTokens);
+  EXPECT_FALSE(unread.session.info().turn_open);
+  const Reply reply = read_turn(*unread.turn);
+  EXPECT_EQ(reply.replayed, std::string(kTokens, 'a'));
+  EXPECT_EQ(reply.end_reason, EndReason::kLength);
+  EXPECT_GT(last_tokens(unread.session).size(), kTokens);
+  const auto is_progress = [](const Event& e) { return e.kind == EventKind::kPrefillProgress; };
+  EXPECT_EQ(std::ranges::count_if(reply.events, is_progress), 1);  // the newest
 }
 
-TEST(Turn, a_turn_that_waited_for_its_reader_comes_to_its_end) {
-  constexpr std::size_t kTokens = 1300;
-  PausedTurn paused(kTokens);
-  const std::vector<Event> queued = paused.take_queued();
-  EXPECT_GE(queued.size(), session::kMaxQueuedEvents);
-  EXPECT_LE(queued.size(), session::kMaxQueuedEvents + 64);  // and what one step redelivers
-  std::string text;
-  for (const Event& event : queued) text += replayed_text(event);
-  EXPECT_LT(text.size(), kTokens);
-  Event last;
-  for (std::uint64_t expected = queued.size();; ++expected) {
-    const Result<Event> event = paused.turn->next();
-    if (!event.ok()) break;
-    EXPECT_EQ(event->sequence, expected);
-    text += replayed_text(*event);
-    last = *event;
-  }
-  EXPECT_EQ(text, std::string(kTokens, 'a'));
-  EXPECT_EQ(last.kind, EventKind::kTurnEnd);
-  EXPECT_TRUE(last.status.ok()) << last.status.to_string();
-  EXPECT_GT(last_tokens(paused.session).size(), kTokens);
-}
-
-TEST(Turn, a_paused_turn_can_be_cancelled) {
-  PausedTurn paused(2500);
-  paused.turn->cancel();
-  const Reply reply = read_turn(*paused.turn);
-  EXPECT_EQ(reply.end_reason, EndReason::kCancelled);
-  EXPECT_LE(reply.events.size(), session::kMaxQueuedEvents + 64 + 2);
-  EXPECT_TRUE(paused.session.info().turn_open);
-}
-
-TEST(Turn, a_paused_turn_can_be_dropped_and_resumed) {
+TEST(Turn, one_that_nobody_has_read_can_be_dropped_and_resumed) {
   constexpr std::size_t kTokens = 2500;
-  PausedTurn paused(kTokens);
-  paused.turn.reset();
-  EXPECT_TRUE(paused.session.info().turn_open);
-  Result<Turn> turn = paused.session.resume_turn();
+  UnreadTurn unread(kTokens);
+  let_run(live_model(), 20);
+  unread.turn.reset();
+  EXPECT_TRUE(unread.session.info().turn_open);
+  Result<Turn> turn = unread.session.resume_turn();
   ASSERT_TRUE(turn.ok());
   std::string text;
   while (text.size() < kTokens) {
