@@ -11,6 +11,8 @@ namespace {
 
 using engine::PromptSegment;
 
+constexpr const char* kReasoningMark = "reasoning kept";
+
 // Where the segments of the message begin that a turn goes on with: the last one of the prompt.
 std::size_t begin_of_message(const std::vector<PromptSegment>& segments, std::size_t message) {
   std::size_t at = segments.size();
@@ -167,6 +169,11 @@ Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& opti
   CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(started), input));
   input.turn.started = std::move(started);
   Draft draft = this->draft();
+  if (input.comparison.cause == MissCause::kReasoningDropped && !input.comparison.moved) {
+    // The blocks with the reasoning stay: a tool, or going back, brings it into the prompt again.
+    const HeadState& head = draft.head;
+    add_event(draft, MarkSet{kReasoningMark, head.chain_key, head.stored_blocks, head.n_tokens});
+  }
   add_event(draft, input.turn.started);
   CAIRN_RETURN_IF_ERROR(write(draft).status());
   input.event = draft.last;

@@ -62,7 +62,8 @@ struct OpenOptions {
   bool allow_other_model = false;
 };
 
-// A place in a session's log to come back to.
+// A place in a session's log to come back to. A turn whose prompt no longer shows the reasoning of
+// earlier answers, because the format drops it, sets one named "reasoning kept".
 struct Mark {
   std::uint64_t event = 0;  // names the place
   std::string name;         // as given to Session::mark; empty for the end of a rewound branch

@@ -231,6 +231,35 @@ TEST(Thinking, a_turn_may_have_a_mode_and_an_effort_of_its_own) {
   EXPECT_EQ(*session.count_tokens(), static_cast<std::int64_t>(back->tokens.size()));
 }
 
+// The format drops the reasoning of an earlier answer: the prompt goes on without it, what it costs
+// is said, and the blocks with it stay for who comes back.
+TEST(Thinking, dropped_by_the_format_stays_on_a_branch_of_its_own) {
+  LiveStore store(thinking_model());
+  {
+    Session session = store.create("s", {.thinking = true});
+    const Reply first = ask(session, words(40, 1), turn(150));
+    const auto plan = [&] {
+      say(session, "and then " + words(10, 2));
+      return *session.plan(turn(4));
+    }();
+    const Reply second = read_turn(session.start_turn(turn(4)));
+    EXPECT_EQ(second.reuse.cause, MissCause::kReasoningDropped);
+    EXPECT_EQ(plan.reuse.cause, MissCause::kReasoningDropped);
+    EXPECT_LT(second.reuse.prompt_tokens, first.usage.context_used);
+    EXPECT_EQ(second.reuse.lost_tokens, plan.reuse.lost_tokens);
+    ASSERT_EQ(session.marks()->size(), 1u);
+    EXPECT_EQ(session.marks()->at(0).name, "reasoning kept");
+  }
+  ASSERT_TRUE(store.store().collect({.branches = true}).ok());
+  store.reopen();
+  Session session = store.open_session("s");
+  const auto messages = session.messages();
+  ASSERT_TRUE(session.rewind(messages->at(1).event).ok());
+  const Reply back = read_turn(session.start_turn(going_on(4)));
+  EXPECT_EQ(back.reuse.prompt_tokens - back.reuse.prefilled, back.reuse.prompt_tokens / 128 * 128);
+  EXPECT_GT(back.reuse.from_disk, 128);
+}
+
 // --- Counting.
 
 TEST(Prompt, is_rendered_and_counted_by_message_without_the_model) {
