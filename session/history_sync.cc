@@ -399,7 +399,10 @@ SplitMessage split_volatile(const Message& message, const SyncOptions& options) 
     }
     split.stable.content.push_back(block);
     if (message.role == Role::kSystem && !options.volatile_lines.empty()) {
-      erase_lines(split.stable.content.back().text, options.volatile_lines, split.volatile_text);
+      std::string& text = split.stable.content.back().text;
+      const bool had_text = !text.empty();
+      erase_lines(text, options.volatile_lines, split.volatile_text);
+      if (had_text && text.empty()) split.stable.content.pop_back();
     }
   }
   while (split.volatile_text.ends_with('\n')) split.volatile_text.pop_back();

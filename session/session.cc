@@ -69,8 +69,7 @@ Result<Turn> Session::attach_turn(std::uint64_t after) {
 
 Result<std::vector<Message>> Session::messages() const { return state()->messages(); }
 
-Result<SyncReport> Session::sync(const std::vector<Message>& messages,
-                                 const SyncOptions& options) {
+Result<SyncReport> Session::sync(const std::vector<Message>& messages, const SyncOptions& options) {
   return state()->sync(messages, options);
 }
 

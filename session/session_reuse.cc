@@ -75,10 +75,19 @@ Status SessionState::add_known(const Conversation& said, const PromptMode& mode,
   CAIRN_ASSIGN_OR_RETURN(input.comparison, compare(said.messages, mode, known));
   input.stored_blocks = record().stored_blocks;
   input.us_per_token = record().prefill_us_per_token;
-  const auto is_answer = [](const Message& m) { return m.role == Role::kAssistant; };
-  input.other_model =
-      record().last_model > 0 && !said.last_turn && std::ranges::any_of(said.messages, is_answer);
+  input.other_model = is_of_other_model(said.messages, known);
   return {};
+}
+
+// What was computed is forgotten with the model that computed it.
+bool SessionState::is_of_other_model(const std::vector<Message>& messages,
+                                     const std::vector<KnownConversation>& known) const {
+  const auto is_answer = [](const Message& m) { return m.role == Role::kAssistant; };
+  const auto was_computed = [](const KnownConversation& k) {
+    return k.conversation.last_turn.has_value();
+  };
+  return record().last_model > 0 && std::ranges::none_of(known, was_computed) &&
+         std::ranges::any_of(messages, is_answer);
 }
 
 }  // namespace cairn::session

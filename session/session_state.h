@@ -220,6 +220,8 @@ class SessionState final : private LiveHolder {
   // With the one of them that has most in common. Nothing known: nothing in common.
   Result<PromptComparison> compare(const std::vector<Message>& messages, const PromptMode& mode,
                                    const std::vector<KnownConversation>& known) const;
+  bool is_of_other_model(const std::vector<Message>& messages,
+                         const std::vector<KnownConversation>& known) const;
   Result<engine::RenderedPrompt> known_prompt(const Conversation& conversation) const;
   Message answer(const engine::ParsedOutput& output) const;
 

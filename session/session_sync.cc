@@ -212,6 +212,7 @@ Result<TurnPlan> SessionState::plan_turn(const Conversation& said,
   CAIRN_ASSIGN_OR_RETURN(input.comparison, compare(said.messages, mode_of(started), known));
   input.stored_blocks = record().stored_blocks;
   input.us_per_token = record().prefill_us_per_token;
+  input.other_model = is_of_other_model(said.messages, known);
   input.prompt = std::move(prompt.tokens);
   CAIRN_ASSIGN_OR_RETURN(const RestorePlan restore, plan_restore(input.prompt));
   TurnPlan plan;

@@ -431,6 +431,38 @@ static void check_account(const answer* a) {
   CHECK(a->usage.context_used <= a->usage.context_size);
 }
 
+/* A limit cut the answer off; the rest of it is the same message. */
+static void an_answer_goes_on_where_a_limit_cut_it_off(void) {
+  fixture f = open_fixture("continue");
+  cairn_session* session = open_session(&f, "c");
+  cairn_turn_options options = CAIRN_TURN_OPTIONS_INIT;
+  cairn_turn* turn = NULL;
+  cairn_message_list* list = NULL;
+  cairn_message m = CAIRN_MESSAGE_INIT;
+  options.greedy = 1;
+  options.max_tokens = 6;
+  EXPECT_OK(cairn_session_append_user(session, "Count.", CAIRN_CSTRING, &error));
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  const answer first = read_answer(turn, 0);
+  CHECK(first.end_reason == CAIRN_END_LENGTH);
+  options.continue_answer = 1;
+  EXPECT_OK(cairn_session_start_turn(session, &options, &turn, &error));
+  EXPECT(CAIRN_UNSUPPORTED,
+         cairn_turn_end_thinking(turn, &error)); /* the tiny tokenizer has no end */
+  const answer second = read_answer(turn, 0);
+  CHECK(second.n_replayed > 0 && second.reuse.prefilled == 1);
+  CHECK(second.usage.output_tokens == 6);
+  EXPECT_OK(cairn_session_get_messages(session, &list, &error));
+  CHECK(cairn_message_list_size(list) == 2);
+  EXPECT_OK(cairn_message_list_get(list, 1, &m, &error));
+  CHECK(m.event > 0 && m.text_bytes == second.n_bytes);
+  cairn_message_list_destroy(&list);
+  options.effort = 101;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_session_start_turn(session, &options, &turn, &error));
+  cairn_session_destroy(&session);
+  close_fixture(&f);
+}
+
 /* A call as the host's own model might have made it; the tiny model makes none. */
 static void append_call(cairn_session* session, const char* id) {
   char json[256];
@@ -723,6 +755,7 @@ int main(int argc, char** argv) {
   RUN(prompts_are_rendered_and_counted_without_the_model);
   RUN(a_tool_session_reuses_what_it_computed);
   RUN(histories_of_three_protocols_are_one);
+  RUN(an_answer_goes_on_where_a_limit_cut_it_off);
   RUN(parents_may_be_destroyed_first);
   RUN(a_cancelled_turn_goes_on_where_it_stopped);
   RUN(destroying_a_running_turn_frees_the_session);

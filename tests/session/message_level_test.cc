@@ -231,6 +231,20 @@ TEST(Thinking, a_turn_may_have_a_mode_and_an_effort_of_its_own) {
   EXPECT_EQ(*session.count_tokens(), static_cast<std::int64_t>(back->tokens.size()));
 }
 
+TEST(Thinking, an_answer_to_a_task_begins_with_text) {
+  LiveStore store(thinking_model());
+  Session session = store.create("s", {.thinking = true});
+  for (const char* task : {"title", "action"}) {
+    Message message = Message::user("Who won the match?");
+    message.task = task;
+    ASSERT_TRUE(session.append(message).ok());
+    const Reply reply = read_turn(session.start_turn(turn(5)));
+    const auto block = std::ranges::find(reply.events, EventKind::kBlockBegin, &Event::kind);
+    ASSERT_NE(block, reply.events.end());
+    EXPECT_EQ(block->block_kind, BlockKind::kText);
+  }
+}
+
 // The format drops the reasoning of an earlier answer: the prompt goes on without it, what it costs
 // is said, and the blocks with it stay for who comes back.
 TEST(Thinking, dropped_by_the_format_stays_on_a_branch_of_its_own) {
@@ -316,6 +330,60 @@ TEST(ToolResult, is_refused_unless_its_call_is_pending) {
       prompt->text.find("<tool_result>1\n\none</tool_result>\n\n<tool_result>2</tool_result>"),
       std::string::npos);
   EXPECT_EQ(session.info().n_events, 4);
+}
+
+// --- Plans.
+
+TEST(Plan, is_made_while_other_sessions_run) {
+  LiveStore store;
+  Session busy = store.create("busy"), idle = store.create("idle");
+  ask(idle, words(150, 1), turn(4));
+  say(idle, "more");
+  say(busy, words(200, 2));
+  Result<Turn> running = busy.start_turn(turn(60));
+  ASSERT_TRUE(running.ok());
+  for (int i = 0; i < 10; ++i) {
+    const Result<TurnPlan> plan = idle.plan(turn(4));
+    ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+    EXPECT_EQ(plan->reuse.cause, MissCause::kNewTokens);
+    EXPECT_GT(plan->memory_bytes, 0);
+  }
+  EXPECT_TRUE(read_turn(*running).status.ok());
+  const TurnPlan plan = *idle.plan(turn(4));
+  const Reply reply = read_turn(idle.start_turn(turn(4)));
+  EXPECT_EQ(plan.reuse.prefilled, reply.reuse.prefilled);
+  EXPECT_EQ(plan.reuse.from_memory, reply.reuse.from_memory);
+  EXPECT_GT(plan.prefill_ms, 0);
+}
+
+// From disk too: what the plan reads from the index is what the restore finds.
+TEST(Plan, of_a_session_on_disk_is_kept) {
+  LiveStore store;
+  for (const bool has_tail : {true, false}) {
+    SCOPED_TRACE(has_tail);
+    const std::string name = has_tail ? "tail" : "blocks";
+    {
+      Session session = store.create(name);
+      ask(session, words(150, has_tail ? 1 : 2), turn(4));
+      say(session, "more");
+    }
+    if (!has_tail) store.lose_tail(name);
+    store.reopen();
+    Session session = store.open_session(name);
+    const Result<TurnPlan> plan = session.plan(turn(4));
+    ASSERT_TRUE(plan.ok());
+    const Reply reply = read_turn(session.start_turn(turn(4)));
+    EXPECT_EQ(plan->reuse.from_disk, reply.reuse.from_disk);
+    EXPECT_EQ(plan->reuse.prefilled, reply.reuse.prefilled);
+    EXPECT_EQ(plan->reuse.replayed, reply.reuse.replayed);
+    EXPECT_EQ(plan->reuse.tail_restored, has_tail);
+    EXPECT_EQ(plan->reuse.cause, reply.reuse.cause);
+    EXPECT_EQ(plan->reuse.lost_tokens, reply.reuse.lost_tokens);
+    // But for the descriptors of blocks, which the index does not count.
+    EXPECT_NEAR(static_cast<double>(plan->reuse.bytes_read),
+                static_cast<double>(reply.reuse.bytes_read),
+                static_cast<double>(reply.reuse.bytes_read) / 20);
+  }
 }
 
 // --- Volatile text.
