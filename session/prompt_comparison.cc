@@ -30,11 +30,12 @@ bool is_inside_character(std::string_view text, std::size_t at) {
 
 // Whole characters only; what is no UTF-8 is shown as U+FFFD.
 std::string shown_from(std::string_view text, std::size_t at) {
-  const std::string_view rest = text.substr(std::min(at, text.size()));
-  const std::string_view bytes = rest.substr(0, kShownBytes);
-  const bool is_cut = is_inside_character(rest, bytes.size());
-  return engine::replace_invalid_utf8(is_cut ? bytes.substr(0, engine::valid_utf8_prefix(bytes))
-                                             : bytes);
+  std::string shown =
+      engine::replace_invalid_utf8(text.substr(std::min(at, text.size())).substr(0, kShownBytes));
+  std::size_t end = std::min(shown.size(), kShownBytes);
+  while (is_inside_character(shown, end)) --end;
+  shown.resize(end);
+  return shown;
 }
 
 // The first byte at which the texts differ, from the first token on that does. Where the tokens of
