@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/model_info.h"
+#include "engine/output_constraint.h"
 #include "engine/prompt_markers.h"
 #include "engine/rendered_prompt.h"
 #include "engine/runtime.h"
@@ -120,6 +121,16 @@ LayerContext LoadedModel::layer_context(int index, kernels::Context& run) const 
       config_,     plan,
       kernels_,    run,
       arithmetic_, plan.ratio > 0 ? compressed_frequencies_.data() : window_frequencies_.data()};
+}
+
+Result<std::shared_ptr<ConstraintVocabulary>> LoadedModel::constraint_vocabulary() const {
+  const std::lock_guard lock(constraint_mutex_);
+  if (constraint_vocabulary_ == nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(
+        constraint_vocabulary_,
+        ConstraintVocabulary::create(*tokenizer_, masked_ids_, config_.eos_id, config_.vocab_size));
+  }
+  return constraint_vocabulary_;
 }
 
 }  // namespace cairn::engine

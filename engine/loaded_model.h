@@ -4,6 +4,7 @@
 #define CAIRN_ENGINE_LOADED_MODEL_H_
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 namespace cairn::engine {
 
 class RuntimeState;
+struct ConstraintVocabulary;
 
 class LoadedModel {
  public:
@@ -53,6 +55,10 @@ class LoadedModel {
   // tokenizer does not know (spec/prompt-format.md section 1.2).
   const std::vector<TokenId>& masked_ids() const { return masked_ids_; }
 
+  // For constrained output; made when first asked for. Any thread; what it points to is used on the
+  // strand, but for making constraints.
+  Result<std::shared_ptr<ConstraintVocabulary>> constraint_vocabulary() const;
+
  private:
   LoadedModel() = default;
 
@@ -71,6 +77,8 @@ class LoadedModel {
   TokenId think_end_ = -1;
   std::vector<TokenId> think_ending_;
   std::vector<TokenId> masked_ids_;
+  mutable std::mutex constraint_mutex_;  // guards what follows
+  mutable std::shared_ptr<ConstraintVocabulary> constraint_vocabulary_;
 };
 
 }  // namespace cairn::engine

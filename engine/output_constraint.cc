@@ -27,6 +27,7 @@ std::string think_end(MarkupSpelling spelling) {
 // What the output parser would not take for text.
 std::vector<std::string> markup_starts(MarkupSpelling spelling) {
   std::vector<std::string> starts = {"<" + std::string(kAsciiDsml), "</" + std::string(kAsciiDsml)};
+  for (const char code : {kThinkBeginCode, kThinkEndCode, kDsmlCode}) starts.emplace_back(1, code);
   if (spelling.dsml_as_text) {
     starts.push_back("<" + std::string(kDsml));
     starts.push_back("</" + std::string(kDsml));
@@ -58,7 +59,7 @@ class MessageGrammar {
     CAIRN_ASSIGN_OR_RETURN(const NodeId content, this->content(options));
     if (!options.starts_in_reasoning) return content;
     ScalarNode reasoning;
-    reasoning.dfa = spellings_->text;
+    reasoning.dfa = spellings_->without_forbidden;  // may be made to end inside a character
     return sequence({grammar_.add(std::move(reasoning)), literal(think_end(spelling_)), content});
   }
 
@@ -87,9 +88,10 @@ class MessageGrammar {
   }
 
   Result<NodeId> content(const OutputConstraintOptions& options) {
-    const bool has_calls = options.tool_choice != ToolChoice::kNone && !options.tools_json.empty();
-    const bool must_call =
-        options.tool_choice == ToolChoice::kRequired || options.tool_choice == ToolChoice::kNamed;
+    const bool has_calls =
+        options.rules.tool_choice != ToolChoice::kNone && !options.tools_json.empty();
+    const bool must_call = options.rules.tool_choice == ToolChoice::kRequired ||
+                           options.rules.tool_choice == ToolChoice::kNamed;
     if (must_call && !has_calls) {
       return invalid_argument("the turn has to call a tool, but none is declared",
                               "append a system message with tools first");
@@ -99,10 +101,10 @@ class MessageGrammar {
       CAIRN_ASSIGN_OR_RETURN(calls, this->calls(options));
     }
     if (must_call) return sequence({literal("\n\n"), calls});
-    if (!options.response_format_json.empty()) {
-      CAIRN_ASSIGN_OR_RETURN(
-          const SchemaGraph graph,
-          parse_json_schema(std::string_view(options.response_format_json), "response format"));
+    if (!options.rules.response_format_json.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(const SchemaGraph graph,
+                             parse_json_schema(std::string_view(options.rules.response_format_json),
+                                               "response format"));
       CAIRN_ASSIGN_OR_RETURN(const NodeId json, schemas_.add_json(graph));
       checked_.emplace_back(json, "the response format");
       return has_calls ? choice({json, sequence({literal("\n\n"), calls})}) : json;
@@ -118,7 +120,8 @@ class MessageGrammar {
     std::map<std::string, NodeId> by_name;
     for (const JsonValue& function : functions) {
       const std::string& name = function.find("name")->text;
-      if (options.tool_choice == ToolChoice::kNamed && name != options.tool_name) continue;
+      if (options.rules.tool_choice == ToolChoice::kNamed && name != options.rules.tool_name)
+        continue;
       if (name.find_first_of("<\n") != std::string::npos) {
         return invalid_argument("tool '" + name + "': its name cannot be written in a call",
                                 "rename the tool");
@@ -127,9 +130,10 @@ class MessageGrammar {
       by_name.insert_or_assign(name + "\">\n", parameters);
     }
     if (by_name.empty()) {
-      return Status(StatusCode::kNotFound, options.tool_choice == ToolChoice::kNamed
-                                               ? "no tool '" + options.tool_name + "' is declared"
-                                               : "no tool is declared");
+      return Status(StatusCode::kNotFound,
+                    options.rules.tool_choice == ToolChoice::kNamed
+                        ? "no tool '" + options.rules.tool_name + "' is declared"
+                        : "no tool is declared");
     }
     const std::string begin = "<" + dsml(spelling_), end = "</" + dsml(spelling_);
     const std::vector<std::pair<std::string, NodeId>> names(by_name.begin(), by_name.end());
@@ -137,7 +141,9 @@ class MessageGrammar {
     const NodeId more = grammar_.add(ChoiceNode());
     const NodeId call =
         sequence({literal(begin + " invoke name=\""), one_of(names, 0), literal("\n"), more});
-    grammar_.set(more, ChoiceNode{{call, literal(end + " calls>")}});
+    const NodeId calls_end = literal(end + " calls>");
+    const bool is_one = options.rules.tool_choice == ToolChoice::kNamed;
+    grammar_.set(more, is_one ? ChoiceNode{{calls_end}} : ChoiceNode{{call, calls_end}});
     return sequence({literal(begin + " calls>\n"), call});
   }
 

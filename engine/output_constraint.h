@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cairn/message.h"
+#include "cairn/session.h"
 #include "cairn/status.h"
 #include "engine/grammar_run.h"
 #include "engine/json_schema.h"
@@ -26,7 +27,8 @@
 
 namespace cairn::engine {
 
-// What all constraints of a model share. One thread at a time, constraints and states included.
+// What all constraints of a model share. States of constraints are used by one thread at a time,
+// all those of a model together; making constraints is not bound to it.
 struct ConstraintVocabulary {
   TokenMasker masker;
   std::shared_ptr<const Spellings> spellings;
@@ -38,20 +40,12 @@ struct ConstraintVocabulary {
                                                               TokenId eos, int vocab_size);
 };
 
-// kRequired and kNamed: the message is one or more calls, without text before them.
-enum class ToolChoice : std::int32_t {
-  kAuto = 0,      // as the model likes
-  kNone = 1,      // never
-  kRequired = 2,  // some declared tool
-  kNamed = 3,     // OutputConstraintOptions::tool_name
-};
-
 struct OutputConstraintOptions {
   bool starts_in_reasoning = false;
   std::string tools_json;  // declared tools; empty = none, so no call is possible
-  ToolChoice tool_choice = ToolChoice::kAuto;
-  std::string tool_name;             // qualified; for kNamed
-  std::string response_format_json;  // a schema; empty = text
+  OutputRules rules;
+
+  bool operator==(const OutputConstraintOptions&) const = default;
 };
 
 // Immutable but for the masks it keeps.

@@ -38,6 +38,17 @@ void apply_penalties(std::vector<float>& logits, std::span<const TokenId> tokens
   }
 }
 
+void forbid_others(std::vector<float>& logits, std::span<const std::uint64_t> allowed) {
+  for (std::size_t word = 0; word < allowed.size(); ++word) {
+    const std::size_t first = word * 64, end = std::min(first + 64, logits.size());
+    if (allowed[word] == ~std::uint64_t{0}) continue;
+    for (std::size_t id = first; id < end; ++id) {
+      const bool may_come = (allowed[word] >> (id - first) & 1) != 0;
+      logits[id] = may_come ? logits[id] : -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
 // Candidates by descending logit, at most top_k of them.
 std::vector<Candidate> sorted_candidates(const std::vector<float>& logits, std::int32_t top_k) {
   std::vector<Candidate> candidates;
@@ -114,13 +125,14 @@ double uniform_draw(std::uint64_t seed, std::int64_t position) {
 }
 
 TokenId sample(std::span<const float> logits, std::span<const TokenId> tokens,
-               std::span<const TokenId> masked, const SamplingParams& params,
-               std::int64_t position) {
+               std::span<const TokenId> masked, const SamplingParams& params, std::int64_t position,
+               std::span<const std::uint64_t> allowed) {
   std::vector<float> adjusted(logits.begin(), logits.end());
   apply_penalties(adjusted, tokens, params);
   for (const TokenId id : masked) {
     adjusted[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
   }
+  forbid_others(adjusted, allowed);
   if (params.temperature == 0) {
     return static_cast<TokenId>(std::max_element(adjusted.begin(), adjusted.end()) -
                                 adjusted.begin());

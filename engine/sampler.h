@@ -20,10 +20,11 @@ Status validate(const SamplingParams& params);
 double uniform_draw(std::uint64_t seed, std::int64_t position);
 
 // `logits`: [vocab]. `tokens`: the sequence so far (penalties look at its end). `masked`: ids never
-// chosen. `position`: of the token to be chosen.
+// chosen. `position`: of the token to be chosen. `allowed`: bit id % 64 of word id / 64 is set for
+// ids that may be chosen, at least one that is not masked; empty = all may.
 TokenId sample(std::span<const float> logits, std::span<const TokenId> tokens,
-               std::span<const TokenId> masked, const SamplingParams& params,
-               std::int64_t position);
+               std::span<const TokenId> masked, const SamplingParams& params, std::int64_t position,
+               std::span<const std::uint64_t> allowed = {});
 
 }  // namespace cairn::engine
 

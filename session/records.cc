@@ -227,6 +227,12 @@ struct BodyWriter {
     started.mutable_begun()->Add(body.begun.begin(), body.begun.end());
     to_proto(body.limits, *started.mutable_limits());
     started.set_priority(static_cast<std::uint32_t>(body.priority));
+    if (body.output == OutputRules{}) return;
+    pb::OutputRules& output = *started.mutable_output();
+    output.set_constrain_tools(body.output.constrain_tools);
+    output.set_tool_choice(static_cast<std::uint32_t>(body.output.tool_choice));
+    output.set_tool_name(body.output.tool_name);
+    output.set_response_format_json(body.output.response_format_json);
   }
   void operator()(const TokensGenerated& body) const {
     pb::TokensGenerated& generated = *out.mutable_tokens_generated();
@@ -282,6 +288,11 @@ Result<EventBody> from_proto(const pb::TurnStarted& in) {
   CAIRN_RETURN_IF_ERROR(from_proto(in.limits(), body.limits));
   CAIRN_RETURN_IF_ERROR(
       from_number(in.priority(), TurnPriority::kBackground, "priority", body.priority));
+  body.output.constrain_tools = in.output().constrain_tools();
+  CAIRN_RETURN_IF_ERROR(from_number(in.output().tool_choice(), ToolChoice::kNamed, "tool choice",
+                                    body.output.tool_choice));
+  body.output.tool_name = in.output().tool_name();
+  body.output.response_format_json = in.output().response_format_json();
   return EventBody(std::move(body));
 }
 

@@ -118,6 +118,7 @@ struct TurnStarted {
   std::vector<TokenId> begun = {};  // that message's tokens in the prompt
   TurnLimits limits = {};
   TurnPriority priority = TurnPriority::kInteractive;
+  OutputRules output = {};
 };
 
 // The tokens of one group commit.

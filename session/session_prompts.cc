@@ -166,6 +166,7 @@ Result<SessionState::TurnInput> SessionState::begin_turn(const TurnOptions& opti
   started.n_prompt_tokens = static_cast<std::int64_t>(input.prompt.size());
   started.prompt_digest = token_digest(input.prompt);
   CAIRN_RETURN_IF_ERROR(check_room(started.n_prompt_tokens, options.limits.context_tokens));
+  CAIRN_ASSIGN_OR_RETURN(input.constraint, constraint(started, input.parser));
   CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(started), input));
   input.turn.started = std::move(started);
   Draft draft = this->draft();
@@ -191,7 +192,29 @@ TurnStarted SessionState::turn_started(const TurnOptions& options) const {
   started.continues = options.continue_answer;
   started.limits = options.limits;
   started.priority = options.priority;
+  started.output = options.output;
   return started;
+}
+
+Result<std::shared_ptr<engine::OutputConstraint>> SessionState::constraint(
+    const TurnStarted& started, const engine::OutputParserOptions& parser) {
+  if (started.output == OutputRules{}) return std::shared_ptr<engine::OutputConstraint>();
+  engine::OutputConstraintOptions options{parser.starts_in_reasoning, parser.tools_json,
+                                          started.output};
+  if (constraint_ == nullptr || options != constraint_options_) {
+    CAIRN_ASSIGN_OR_RETURN(auto vocabulary, model_->constraint_vocabulary());
+    CAIRN_ASSIGN_OR_RETURN(constraint_,
+                           engine::OutputConstraint::create(std::move(vocabulary), options));
+    constraint_options_ = std::move(options);
+  }
+  engine::ConstraintState state(constraint_);
+  for (const TokenId token : started.begun) {
+    if (state.advance(token).ok()) continue;
+    return invalid_argument(
+        "session '" + record().name + "': what the message says already breaks the output rules",
+        "go on without them, or ask for another answer");
+  }
+  return constraint_;
 }
 
 Result<SessionState::TurnInput> SessionState::resume_turn() {
@@ -213,6 +236,7 @@ Result<SessionState::TurnInput> SessionState::resume_turn() {
     return internal_error("session '" + record().name +
                           "': the interrupted turn's prompt renders differently than it did");
   }
+  CAIRN_ASSIGN_OR_RETURN(input.constraint, constraint(turn.started, input.parser));
   input.turn = turn;
   input.event = record().open_turn;
   CAIRN_RETURN_IF_ERROR(add_known(*said, mode_of(turn.started), input));

@@ -14,6 +14,7 @@
 #include "cairn/session.h"
 #include "engine/chat_template.h"
 #include "engine/loaded_model.h"
+#include "engine/output_constraint.h"
 #include "engine/output_parser.h"
 #include "session/conversation.h"
 #include "session/live_sequence.h"
@@ -79,6 +80,7 @@ class SessionState final : private LiveHolder {
     bool other_model = false;        // what was said before is another model's
     double us_per_token = 0;         // of prefill, as measured before; 0 = it was not
     engine::OutputParserOptions parser;
+    std::shared_ptr<engine::OutputConstraint> constraint;  // null = none
   };
   Result<TurnInput> begin_turn(const TurnOptions& options);
   Result<TurnInput> resume_turn();
@@ -178,6 +180,10 @@ class SessionState final : private LiveHolder {
   };
   Result<TurnPrompt> turn_prompt(std::vector<Message> messages, const TurnStarted& started) const;
   TurnStarted turn_started(const TurnOptions& options) const;
+  // What the turn's rules make of its output; null without rules. Fails where a rule cannot be
+  // followed, or where the message that the turn goes on with has broken one already.
+  Result<std::shared_ptr<engine::OutputConstraint>> constraint(
+      const TurnStarted& started, const engine::OutputParserOptions& parser);
   Status check_turn(const std::vector<Message>& messages, const TurnOptions& options) const;
 
   // A conversation's open turn as far as the log has it; there must be one.
@@ -234,6 +240,10 @@ class SessionState final : private LiveHolder {
   bool live_is_of_head_ = true;  // no rewind since the last turn; under the session's mutex
 
   mutable std::optional<Conversation> conversation_;  // empty: the log was not read yet
+
+  // Of the newest turn with rules: the next one mostly has the same.
+  engine::OutputConstraintOptions constraint_options_;
+  std::shared_ptr<engine::OutputConstraint> constraint_;
 };
 
 }  // namespace cairn::session

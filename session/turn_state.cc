@@ -20,9 +20,9 @@ constexpr std::size_t kGroupTokens = 64;
 // Each commit with blocks makes files of its own: blocks wait for others, but not for long.
 constexpr std::int64_t kGroupBlocks = 16;
 constexpr std::chrono::seconds kBlocksInterval{5};
-constexpr std::int64_t kMeasuredRows = 32;      // of a prefill; fewer say little about its speed
-constexpr std::int64_t kMeasuredBytes = 4096;   // of a restore, likewise
-constexpr std::size_t kTokensReadBack = 1024;   // of a resumed turn, in one step
+constexpr std::int64_t kMeasuredRows = 32;     // of a prefill; fewer say little about its speed
+constexpr std::int64_t kMeasuredBytes = 4096;  // of a restore, likewise
+constexpr std::size_t kTokensReadBack = 1024;  // of a resumed turn, in one step
 
 }  // namespace
 
@@ -31,7 +31,9 @@ TurnState::TurnState(std::shared_ptr<SessionState> session, SessionState::TurnIn
     : session_(std::move(session)),
       input_(std::move(input)),
       stream_(std::move(stream)),
-      parser_(session_->model()->tokenizer(), input_.parser) {}
+      parser_(session_->model()->tokenizer(), input_.parser) {
+  if (input_.constraint != nullptr) constraint_.emplace(input_.constraint);
+}
 
 Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState> session,
                                                     SessionState::TurnInput input,
@@ -182,7 +184,9 @@ Status TurnState::read_back() {
   std::vector<engine::OutputEvent> events;
   for (; n_read_back_ < end; ++n_read_back_) {
     const bool is_begun = n_read_back_ < begun.size();
-    parser_.push(is_begun ? begun[n_read_back_] : tokens[n_read_back_ - begun.size()], events);
+    const TokenId token = is_begun ? begun[n_read_back_] : tokens[n_read_back_ - begun.size()];
+    parser_.push(token, events);
+    if (constraint_) CAIRN_RETURN_IF_ERROR(constraint_->advance(token));
     if (is_begun) begun_reasoning_ = parser_.output().reasoning_tokens;
   }
   if (n_read_back_ == n_tokens) phase_ = Phase::kPrefill;
@@ -256,8 +260,8 @@ std::optional<EndReason> TurnState::reached_limit() const {
   return std::nullopt;
 }
 
-// Sampled, or the end of the reasoning where it has been long enough.
-TokenId TurnState::next_token() {
+// The end of the reasoning where it has been long enough; no rule stands against that.
+std::optional<TokenId> TurnState::forced_token() {
   const engine::LoadedModel& model = *session_->model();
   const std::int32_t limit = input_.turn.started.limits.reasoning_tokens;
   const bool end_is_wanted = end_thinking_.exchange(false);
@@ -270,15 +274,33 @@ TokenId TurnState::next_token() {
     }
     if (end_is_wanted) return model.think_end();
   }
+  return std::nullopt;
+}
+
+Result<TokenId> TurnState::sampled_token() {
+  const auto mask = constraint_ ? constraint_->mask() : nullptr;
+  if (mask != nullptr && std::ranges::all_of(*mask, [](auto word) { return word == 0; })) {
+    return Status(StatusCode::kUnsupported,
+                  "the output rules allow no token after " + std::to_string(n_generated_),
+                  "simplify the schema, or start another turn without these rules");
+  }
   const engine::Sequence& sequence = session_->live().sequence();
-  return engine::sample(sequence.logits(), sequence.tokens(), model.masked_ids(),
-                        input_.turn.started.sampling, sequence.position());
+  return engine::sample(sequence.logits(), sequence.tokens(), session_->model()->masked_ids(),
+                        input_.turn.started.sampling, sequence.position(),
+                        mask != nullptr ? *mask : std::span<const std::uint64_t>());
+}
+
+Result<TokenId> TurnState::next_token() {
+  const std::optional<TokenId> forced = forced_token();
+  CAIRN_ASSIGN_OR_RETURN(const TokenId token, forced ? Result<TokenId>(*forced) : sampled_token());
+  if (constraint_) CAIRN_RETURN_IF_ERROR(constraint_->advance(token));
+  return token;
 }
 
 Status TurnState::decode_token() {
   LiveSequence& live = session_->live();
   if (const auto reason = reached_limit()) return finish(*reason);
-  const TokenId token = next_token();
+  CAIRN_ASSIGN_OR_RETURN(const TokenId token, next_token());
   if (n_generated_ == usage_.resumed_tokens) usage_.first_token_ms = ms_since(created_);
   ++n_generated_;
   unlogged_.push_back(token);

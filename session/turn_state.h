@@ -55,7 +55,9 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   std::optional<EndReason> parser_stop() const;
   // The reason for the turn to end before another token.
   std::optional<EndReason> reached_limit() const;
-  TokenId next_token();
+  std::optional<TokenId> forced_token();
+  Result<TokenId> sampled_token();
+  Result<TokenId> next_token();
   Status flush(StateToStore state);
   StateToStore state_that_is_due() const;
   Status finish(EndReason reason);
@@ -72,6 +74,7 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   const SessionState::TurnInput input_;
   const std::unique_ptr<TurnStream> stream_;
   engine::OutputParser parser_;  // of all tokens; readers have their own
+  std::optional<engine::ConstraintState> constraint_;
   Phase phase_ = Phase::kRestore;
   bool restoring_ = false;                       // the restore has begun
   std::vector<TokenId> unlogged_;                // generated, not yet in the log

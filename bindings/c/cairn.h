@@ -588,6 +588,13 @@ enum {
   CAIRN_PRIORITY_BACKGROUND = 2
 };
 
+enum {
+  CAIRN_TOOL_CHOICE_AUTO = 0,
+  CAIRN_TOOL_CHOICE_NONE = 1,
+  CAIRN_TOOL_CHOICE_REQUIRED = 2, /* nothing but one or more calls of declared tools */
+  CAIRN_TOOL_CHOICE_NAMED = 3     /* nothing but one call of tool_name */
+};
+
 /* How a turn chooses tokens and when it ends. Zero is the default in every field, which is why
  * greedy decoding is a field of its own: temperature 0 means "not given". */
 typedef struct cairn_turn_options {
@@ -618,9 +625,21 @@ typedef struct cairn_turn_options {
    * n_stop texts, at most 16 of at most 256 bytes. Not looked for in reasoning and arguments. */
   const char* const* stop;
   size_t n_stop;
+  /* Rules for the message: tokens that cannot lead to it are not sampled. Reasoning stays free. What
+   * a schema asks for that is not supported is UNSUPPORTED, with keyword and place. */
+  int32_t constrain_tools; /* 1 = calls name declared tools and their arguments meet the schemas;
+                              implied by the other rules */
+  int32_t tool_choice;     /* CAIRN_TOOL_CHOICE_... */
+  const char* tool_name;   /* qualified where the tool has a namespace */
+  size_t tool_name_length;
+  const char* response_format_json; /* a JSON Schema that the text meets; NULL = any text */
+  size_t response_format_json_length;
 } cairn_turn_options;
-#define CAIRN_TURN_OPTIONS_INIT \
-  { sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0 }
+#define CAIRN_TURN_OPTIONS_INIT                                                                   \
+  {                                                                                               \
+    sizeof(cairn_turn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
+        0, 0, NULL, 0, NULL, 0                                                                    \
+  }
 
 /* Since 0.1. */
 CAIRN_API void cairn_turn_options_init(cairn_turn_options* options);
@@ -685,8 +704,9 @@ CAIRN_API cairn_code cairn_session_append_json(cairn_session* session, const cha
 
 /* Starts the model's answer to what was appended. The caller owns *turn and pulls its events. One
  * turn of a session at a time.
- * Any thread. Does not wait for the model. Codes: BUSY (a turn runs), UNSUPPORTED, CONTEXT_FULL,
- * OUT_OF_DISK, IO_ERROR; what fails later arrives with CAIRN_EVENT_TURN_END. Since 0.1. */
+ * Any thread. Does not wait for the model. Codes: BUSY (a turn runs), UNSUPPORTED, NOT_FOUND (the
+ * named tool is not declared), CONTEXT_FULL, OUT_OF_DISK, IO_ERROR; what fails later arrives with
+ * CAIRN_EVENT_TURN_END. Since 0.1. */
 CAIRN_API cairn_code cairn_session_start_turn(cairn_session* session,
                                               const cairn_turn_options* options, cairn_turn** turn,
                                               cairn_error** error);

@@ -29,6 +29,19 @@ namespace cairn::c_api {
 
 namespace {
 
+Result<OutputRules> output_rules(const cairn_turn_options& read) {
+  OutputRules rules;
+  rules.constrain_tools = read.constrain_tools != 0;
+  CAIRN_ASSIGN_OR_RETURN(rules.tool_choice,
+                         enum_option(read.tool_choice, ToolChoice::kNamed, "tool_choice"));
+  CAIRN_ASSIGN_OR_RETURN(rules.tool_name,
+                         text_argument(read.tool_name, read.tool_name_length, "tool_name"));
+  CAIRN_ASSIGN_OR_RETURN(rules.response_format_json,
+                         text_argument(read.response_format_json, read.response_format_json_length,
+                                       "response_format_json"));
+  return rules;
+}
+
 Result<TurnLimits> turn_limits(const cairn_turn_options& read) {
   TurnLimits limits;
   limits.reasoning_tokens = read.max_reasoning_tokens;
@@ -67,6 +80,7 @@ Result<TurnOptions> turn_options(const cairn_turn_options* given) {
   CAIRN_ASSIGN_OR_RETURN(options.limits, turn_limits(read));
   CAIRN_ASSIGN_OR_RETURN(options.priority,
                          enum_option(read.priority, TurnPriority::kBackground, "priority"));
+  CAIRN_ASSIGN_OR_RETURN(options.output, output_rules(read));
   return options;
 }
 

@@ -185,6 +185,32 @@ struct TurnLimits {
   std::vector<std::string> stop = {};
 };
 
+// Whether a turn calls tools. kRequired and kNamed: the message is calls, without text before them.
+enum class ToolChoice : std::int32_t {
+  kAuto = 0,      // as the model likes
+  kNone = 1,      // never
+  kRequired = 2,  // one or more calls of declared tools
+  kNamed = 3,     // one call of OutputRules::tool_name
+};
+
+// What a turn's message has to be: tokens that cannot lead to it are never sampled. Reasoning stays
+// free. Everything in a schema has to be supported (engine/json_schema.h lists what is): otherwise
+// the turn does not start, and the error names the keyword and its place. A turn that a limit ends
+// may end in the middle.
+struct OutputRules {
+  // Calls are well-formed and name declared tools, and their arguments meet the tool's schema.
+  // Implied by the other rules. Properties that a tool's schema does not list are allowed where it
+  // says so with `additionalProperties`.
+  bool constrain_tools = false;
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name = {};  // for kNamed; qualified where the tool has a namespace
+  // The whole text is JSON that meets this JSON Schema (draft 2020-12); where tools are declared and
+  // may be called, the message is that or calls. Empty = any text.
+  std::string response_format_json = {};
+
+  bool operator==(const OutputRules&) const = default;
+};
+
 struct TurnOptions {
   SamplingParams sampling = {};
   std::int32_t max_tokens = 4096;  // of this turn
@@ -198,6 +224,7 @@ struct TurnOptions {
   bool continue_answer = false;
   TurnLimits limits = {};
   TurnPriority priority = TurnPriority::kInteractive;
+  OutputRules output = {};
 };
 
 // --- Histories that come back from a client (Session::sync).

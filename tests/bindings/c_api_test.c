@@ -157,6 +157,7 @@ static void structs_keep_their_layout(void) {
   CHECK(offsetof(cairn_session_options, salt_bytes) == 32);
   CHECK(offsetof(cairn_turn_options, penalty_window) == 52);
   CHECK(offsetof(cairn_turn_options, n_stop) == 104);
+  CHECK(offsetof(cairn_turn_options, response_format_json_length) == 144);
   CHECK(offsetof(cairn_message, reserved) == 60);
   CHECK(offsetof(cairn_tool_call, reserved) == 44);
   CHECK(offsetof(cairn_reuse, bytes_read) == 88);

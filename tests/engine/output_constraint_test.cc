@@ -156,8 +156,8 @@ TEST(OutputConstraint, forced_calls_are_whole_and_meet_their_schemas) {
         OutputConstraintOptions options;
         options.tools_json = kTools;
         options.starts_in_reasoning = thinking;
-        options.tool_choice = name.empty() ? ToolChoice::kRequired : ToolChoice::kNamed;
-        options.tool_name = name;
+        options.rules.tool_choice = name.empty() ? ToolChoice::kRequired : ToolChoice::kNamed;
+        options.rules.tool_name = name;
         const auto constraint = OutputConstraint::create(vocabulary.constraints, options);
         ASSERT_TRUE(constraint.ok()) << constraint.status().to_string();
         std::map<std::string, int> n;
@@ -206,7 +206,7 @@ TEST(OutputConstraint, without_tools_nothing_is_a_call) {
   for (const Vocabulary& vocabulary : vocabularies()) {
     OutputConstraintOptions options;
     options.tools_json = kTools;
-    options.tool_choice = ToolChoice::kNone;
+    options.rules.tool_choice = ToolChoice::kNone;
     options.starts_in_reasoning = true;
     const auto constraint = OutputConstraint::create(vocabulary.constraints, options);
     ASSERT_TRUE(constraint.ok());
@@ -228,7 +228,7 @@ TEST(OutputConstraint, a_response_format_makes_all_of_the_text_json) {
   for (const Vocabulary& vocabulary : vocabularies()) {
     for (const bool has_tools : {false, true}) {
       OutputConstraintOptions options;
-      options.response_format_json = schema;
+      options.rules.response_format_json = schema;
       options.starts_in_reasoning = true;
       if (has_tools) options.tools_json = kTools;
       const auto constraint = OutputConstraint::create(vocabulary.constraints, options);
@@ -302,13 +302,13 @@ TEST(OutputConstraint, what_cannot_be_followed_is_refused) {
     return OutputConstraint::create(vocabularies().front().constraints, options).status();
   };
   OutputConstraintOptions options;
-  options.tool_choice = ToolChoice::kRequired;
+  options.rules.tool_choice = ToolChoice::kRequired;
   EXPECT_EQ(refusal(options).code(), StatusCode::kInvalidArgument);
   options.tools_json = kTools;
-  options.tool_choice = ToolChoice::kNamed;
-  options.tool_name = "nothing";
+  options.rules.tool_choice = ToolChoice::kNamed;
+  options.rules.tool_name = "nothing";
   EXPECT_EQ(refusal(options).code(), StatusCode::kNotFound);
-  options.tool_choice = ToolChoice::kAuto;
+  options.rules.tool_choice = ToolChoice::kAuto;
   options.tools_json = R"([{"type":"function","function":{"name":"t","parameters":{"type":"object",
       "properties":{"p":{"not":{}}}}}}])";
   EXPECT_EQ(refusal(options).code(), StatusCode::kUnsupported);
@@ -323,9 +323,9 @@ TEST(OutputConstraint, what_cannot_be_followed_is_refused) {
       "required":["a\"b"]}}}])";  // a name that no tag can carry
   EXPECT_EQ(refusal(options).code(), StatusCode::kInvalidArgument);
   options.tools_json.clear();
-  options.response_format_json = "false";
+  options.rules.response_format_json = "false";
   EXPECT_EQ(refusal(options).code(), StatusCode::kInvalidArgument);
-  options.response_format_json = R"({"dependentRequired":{}})";
+  options.rules.response_format_json = R"({"dependentRequired":{}})";
   EXPECT_NE(refusal(options).message().find("dependentRequired"), std::string::npos);
 }
 

@@ -64,12 +64,12 @@ std::vector<std::shared_ptr<OutputConstraint>> constraints(
   OutputConstraintOptions options;
   options.tools_json = kTools;
   for (const ToolChoice choice : {ToolChoice::kAuto, ToolChoice::kRequired, ToolChoice::kNone}) {
-    options.tool_choice = choice;
+    options.rules.tool_choice = choice;
     add(OutputConstraint::create(vocabulary, options));
   }
   options.starts_in_reasoning = true;
-  options.tool_choice = ToolChoice::kAuto;
-  options.response_format_json = kSchemas[1];
+  options.rules.tool_choice = ToolChoice::kAuto;
+  options.rules.response_format_json = kSchemas[1];
   add(OutputConstraint::create(vocabulary, options));
   return out;
 }

@@ -83,6 +83,10 @@ TEST(Records, turn_start_comes_back_whole) {
   started.max_tokens = 4096;
   started.n_prompt_tokens = 1'000'000;
   started.prompt_digest = token_digest({1, 2, 3});
+  started.output = {.constrain_tools = true,
+                    .tool_choice = ToolChoice::kNamed,
+                    .tool_name = "ns::tool",
+                    .response_format_json = "{}"};
   const TurnStarted back = round_trip(started);
   EXPECT_EQ(back.turn, started.turn);
   EXPECT_EQ(back.sampling.temperature, started.sampling.temperature);
@@ -97,6 +101,8 @@ TEST(Records, turn_start_comes_back_whole) {
   EXPECT_EQ(back.max_tokens, started.max_tokens);
   EXPECT_EQ(back.n_prompt_tokens, started.n_prompt_tokens);
   EXPECT_EQ(back.prompt_digest, started.prompt_digest);
+  EXPECT_EQ(back.output, started.output);
+  EXPECT_EQ(round_trip(TurnStarted{}).output, OutputRules{});
 }
 
 TEST(Records, token_group_and_turn_end_come_back_whole) {
