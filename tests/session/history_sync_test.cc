@@ -38,6 +38,23 @@ TEST(CanonicalJson, spellings_of_one_value_are_equal) {
   EXPECT_EQ(canonical_json("no json"), "no json");
 }
 
+TEST(MessageMatch, the_first_tool_that_differs_is_named) {
+  const auto tool = [](const char* name, const char* description) {
+    return std::string(R"({"type": "function", "function": {"name": ")") + name +
+           R"(", "description": ")" + description + R"("}})";
+  };
+  const std::string a = tool("a", "x"), b = tool("b", "x"), c = tool("b", "y");
+  const auto difference = [](const std::string& stored, const std::string& given) {
+    const ToolDifference found = compare_tools(stored, given);
+    return found.tool + " " + found.what;
+  };
+  EXPECT_EQ(difference("[" + a + "," + b + "]", "[" + b + ", " + a + "]"), " ");
+  EXPECT_EQ(difference("[" + a + "]", "[" + a + "," + b + "]"), "b added");
+  EXPECT_EQ(difference("[" + a + "," + b + "]", "[" + b + "]"), "a removed");
+  EXPECT_EQ(difference("[" + a + "," + b + "]", "[" + a + "," + c + "]"), "b changed");
+  EXPECT_EQ(difference("", "[" + a + "]"), "a added");
+}
+
 // A random conversation: runs of questions, answers with and without calls, results of all calls.
 class Author {
  public:

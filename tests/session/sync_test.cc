@@ -205,11 +205,6 @@ std::vector<Rewriting> rewritings() {
                    at(h, 0)["tools"].as_array().erase(at(h, 0)["tools"].as_array().begin() + 1);
                  },
                  MissCause::kToolsChanged, 0, "list_dir"});
-  all.push_back({"tool described anew",
-                 [](json::array& h) {
-                   at(h, 0)["tools"].as_array()[2] = test::tool("run_tests", "Runs all tests.");
-                 },
-                 MissCause::kToolsChanged, 0, "run_tests"});
   all.push_back({"user message edited",
                  [](json::array& h) { at(h, 6)["content"] = "and the docs: " + words(40, 5); },
                  MissCause::kMessageEdited, 6});
