@@ -3,6 +3,8 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -35,17 +37,6 @@ void apply_penalties(std::vector<float>& logits, std::span<const TokenId> tokens
     float& logit = logits[static_cast<std::size_t>(token)];
     logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
     logit -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
-  }
-}
-
-void forbid_others(std::vector<float>& logits, std::span<const std::uint64_t> allowed) {
-  for (std::size_t word = 0; word < allowed.size(); ++word) {
-    const std::size_t first = word * 64, end = std::min(first + 64, logits.size());
-    if (allowed[word] == ~std::uint64_t{0}) continue;
-    for (std::size_t id = first; id < end; ++id) {
-      const bool may_come = (allowed[word] >> (id - first) & 1) != 0;
-      logits[id] = may_come ? logits[id] : -std::numeric_limits<float>::infinity();
-    }
   }
 }
 
@@ -111,6 +102,34 @@ Status validate(const SamplingParams& p) {
     return out_of_range("penalty_window", static_cast<float>(p.penalty_window), "0 or more");
   }
   return {};
+}
+
+// Whole words are kept or overwritten at once; in others only the rarer kind of bit is looked at.
+void forbid_others(std::span<float> logits, std::span<const std::uint64_t> allowed) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (std::size_t word = 0; word < allowed.size() && word * 64 < logits.size(); ++word) {
+    const std::span<float> here =
+        logits.subspan(word * 64, std::min<std::size_t>(64, logits.size() - word * 64));
+    const std::uint64_t in_range = ~std::uint64_t{0} >> (64 - here.size());
+    std::uint64_t kept = allowed[word] & in_range, dropped = ~allowed[word] & in_range;
+    if (dropped == 0) continue;
+    if (std::popcount(kept) > 16) {
+      for (; dropped != 0; dropped &= dropped - 1) {
+        here[static_cast<std::size_t>(std::countr_zero(dropped))] = kNever;
+      }
+      continue;
+    }
+    std::array<float, 16> values;
+    std::size_t n = 0;
+    for (std::uint64_t bits = kept; bits != 0; bits &= bits - 1) {
+      values[n++] = here[static_cast<std::size_t>(std::countr_zero(bits))];
+    }
+    std::ranges::fill(here, kNever);
+    n = 0;
+    for (; kept != 0; kept &= kept - 1) {
+      here[static_cast<std::size_t>(std::countr_zero(kept))] = values[n++];
+    }
+  }
 }
 
 double uniform_draw(std::uint64_t seed, std::int64_t position) {

@@ -238,5 +238,38 @@ TEST(Sampler, bad_parameters_are_refused) {
   EXPECT_TRUE(refused([&](SamplingParams& p) { p.presence_penalty = infinity; }));
 }
 
+TEST(Sampler, forbids_exactly_the_others) {
+  std::mt19937_64 random(5);
+  for (const std::size_t n : {1u, 63u, 64u, 65u, 200u, 512u, 1000u}) {
+    for (int density = 0; density <= 8; ++density) {
+      std::vector<std::uint64_t> allowed((n + 63) / 64);
+      std::vector<float> logits(n);
+      for (std::size_t id = 0; id < n; ++id) {
+        logits[id] = static_cast<float>(id) - 7;
+        if (random() % 8 < static_cast<unsigned>(density)) {
+          allowed[id / 64] |= std::uint64_t{1} << (id % 64);
+        }
+      }
+      const std::vector<float> before = logits;
+      engine::forbid_others(logits, allowed);
+      for (std::size_t id = 0; id < n; ++id) {
+        const bool is_allowed = (allowed[id / 64] >> (id % 64) & 1) != 0;
+        ASSERT_EQ(logits[id], is_allowed ? before[id] : -std::numeric_limits<float>::infinity());
+      }
+    }
+  }
+}
+
+TEST(Sampler, chooses_among_the_allowed_only) {
+  const std::vector<float> logits = {5, 4, 3, 2, 1};
+  const std::vector<std::uint64_t> allowed = {0b11010};
+  for (int position = 0; position < 200; ++position) {
+    const TokenId id =
+        engine::sample(logits, {}, std::vector<TokenId>{1}, plain(1), position, allowed);
+    EXPECT_TRUE(id == 3 || id == 4) << id;
+  }
+  EXPECT_EQ(engine::sample(logits, {}, {}, plain(0), 0, allowed), 1);
+}
+
 }  // namespace
 }  // namespace cairn::engine
