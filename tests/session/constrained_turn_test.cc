@@ -285,6 +285,22 @@ TEST(ConstrainedTurn, an_answer_that_was_begun_goes_on_under_the_rules) {
   EXPECT_FALSE(other.info().turn_open);
 }
 
+TEST(ConstrainedTurn, reasoning_that_a_limit_ends_leads_to_the_format) {
+  const auto schema = tests::SchemaText::compile(kFormat);
+  LiveStore store;
+  SessionOptions thinking;
+  thinking.thinking = true;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Session session = store.create(std::to_string(seed), thinking);
+    TurnOptions options = formatted(seed);
+    options.limits.reasoning_tokens = 5 + static_cast<std::int32_t>(seed);
+    const Reply reply = ask(session, "hello", options);
+    EXPECT_EQ(reply.end_reason, EndReason::kStop) << reply.status.to_string();
+    ASSERT_EQ(reply.blocks.size(), 2u);
+    EXPECT_TRUE(schema->accepts(reply.blocks[1])) << reply.blocks[1];
+  }
+}
+
 TEST(ConstrainedTurn, a_limit_may_end_it_in_the_middle) {
   LiveStore store;
   Session session = with_tools(store, "s");
