@@ -290,6 +290,37 @@ TEST(CApi, every_function_of_the_headers_is_exported_and_no_other) {
   EXPECT_FALSE(functions_of("cairn_raw.h").empty());
 }
 
+// Structs that begin with struct_size and so may get fields.
+std::set<std::string> growing_structs() {
+  const std::string text = code_of(read_file(kRoot / "bindings/c/cairn.h"));
+  const std::regex definition(R"(typedef struct (cairn_\w+) \{\s*size_t struct_size;)");
+  std::set<std::string> names;
+  for (std::sregex_iterator it(text.begin(), text.end(), definition), end; it != end; ++it) {
+    names.insert((*it)[1]);
+  }
+  return names;
+}
+
+TEST(CApi, every_growing_struct_is_tested_with_older_and_newer_callers) {
+  const std::string test = code_of(read_file(kRoot / "tests/bindings/c_struct_size_test.c"));
+  EXPECT_GT(growing_structs().size(), 15u);
+  for (const std::string& name : growing_structs()) {
+    const std::string row = name.ends_with("_options") ? "OPTIONS" : "RESULT";
+    EXPECT_NE(test.find(row + "(" + name + ", "), std::string::npos)
+        << "c_struct_size_test.c lacks " << row << "(" << name << ", ...)";
+  }
+}
+
+TEST(CApi, every_growing_struct_can_be_initialised) {
+  const std::string text = read_file(kRoot / "bindings/c/cairn.h");
+  for (const std::string& name : growing_structs()) {
+    std::string macro = name + "_INIT";
+    std::transform(macro.begin(), macro.end(), macro.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    EXPECT_NE(text.find("#define " + macro + " "), std::string::npos) << macro;
+  }
+}
+
 TEST(CApi, stays_small_enough_to_read) { EXPECT_LT(functions_of("cairn.h").size(), 100u); }
 
 TEST(CApi, every_function_is_used_by_a_test_or_an_example) {
