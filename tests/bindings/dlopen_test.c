@@ -48,7 +48,7 @@ static int use_once(const char* path, const char* checkpoint) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return fprintf(stderr, "usage: dlopen_test LIBRARY CHECKPOINT\n"), 2;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 100; ++i) {
     if (!use_once(argv[1], argv[2])) return fprintf(stderr, "round %d failed\n", i), 1;
   }
   return 0;
