@@ -1,12 +1,11 @@
-// Attention over a sliding window and the selected compressed entries. A chunk's window rows are
-// laid out behind the ring's rows they can see, so queries of a chunk read one table and the ring
-// is written after they are done.
+// Attention over a sliding window and the selected compressed entries. A part's window rows are
+// laid out behind the ring's rows they can see, so its queries read one table whatever the ring
+// holds by then.
 #include "engine/attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "engine/compressor.h"
 #include "engine/indexer.h"
@@ -16,42 +15,50 @@
 namespace cairn::engine {
 namespace {
 
-std::vector<std::int64_t> positions_from(std::int64_t first, std::int64_t n) {
-  std::vector<std::int64_t> positions(usize(n));
-  std::iota(positions.begin(), positions.end(), first);
-  return positions;
-}
-
-// A contiguous run of window rows of one layer: row i is position first + i.
+// A contiguous run of window rows of one sequence and layer: row i is position first + i.
 struct WindowTable {
   std::int64_t first = 0;
-  const std::byte* rows = nullptr;
+  std::size_t begin = 0;  // bytes into a.window_rows
 };
 
-// Ring rows that queries of the chunk can see, then the chunk's own rows, in a.window_rows; and the
-// chunk's rows into the ring.
-WindowTable extend_window(const LayerContext& ctx, const AttentionWeights& w, int layer,
-                          const LayerRows& plan, std::int64_t from, std::int64_t n, const float* x,
-                          Activations& a, KvCache& cache) {
+// Ring rows that queries of the part can see, then the part's own rows, in a.window_rows; and the
+// part's rows into the ring. kv: [n, head_dim] of positions from, from+1, ...
+WindowTable extend_window(const LayerContext& ctx, int layer, bool reset, std::int64_t from,
+                          std::int64_t n, const float* kv, Activations& a, KvCache& cache) {
   WindowRing& ring = cache.window(layer);
-  if (plan.reset_window && from == plan.window_from) ring.begin = ring.end = from;
-  if (ring.end != from) ring.begin = ring.end = from;
+  if (reset || ring.end != from) ring.begin = ring.end = from;
   const std::int64_t row_bytes = cache.window_row_bytes(), window = ctx.config.window;
   const std::int64_t first = std::max(ring.begin, from - (window - 1));
-  a.window_rows.resize(usize((from + n - first) * row_bytes));
-  std::byte* out = a.window_rows.data();
+  const std::size_t begin = a.window_rows.size();
+  a.window_rows.resize(begin + usize((from + n - first) * row_bytes));
+  std::byte* out = a.window_rows.data() + begin;
   for (std::int64_t p = first; p < from; ++p, out += row_bytes) {
     std::memcpy(out, ring.rows.data() + p % window * row_bytes, usize(row_bytes));
   }
-  const std::byte* chunk_rows = out;
-  const std::vector<float> kv =
-      window_kv(ctx, w, LinearInput(ctx, x, n, ctx.config.dim), positions_from(from, n));
+  const std::byte* new_rows = out;
   for (std::int64_t i = 0; i < n; ++i, out += row_bytes) {
-    kernels::encode_row(ctx.arithmetic.window_format, kv.data() + i * ctx.config.head_dim,
+    kernels::encode_row(ctx.arithmetic.window_format, kv + i * ctx.config.head_dim,
                         ctx.config.head_dim, out);
   }
-  cache.write_window(layer, from, n, chunk_rows);
-  return {first, a.window_rows.data()};
+  cache.write_window(layer, from, n, new_rows);
+  return {first, begin};
+}
+
+// A table for each part of the chunk; where the part has no rows from `from` on it is not read.
+std::vector<WindowTable> extend_windows(const LayerContext& ctx, const AttentionWeights& w,
+                                        int layer, const ActiveRows& rows, const Chunk& chunk,
+                                        Activations& a) {
+  const std::int64_t from = rows.window_from, dim = ctx.config.dim;
+  const LinearInput x(ctx, a.normed.data() + from * dim, chunk.n - from, dim);
+  const std::vector<float> kv = window_kv(ctx, w, x, positions_of(chunk, from));
+  std::vector<WindowTable> tables(chunk.parts.size());
+  a.window_rows.clear();
+  for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
+    tables[usize(&part - chunk.parts.data())] =
+        extend_window(ctx, layer, rows.reset_window, part.first + row - part.row, n,
+                      kv.data() + (row - from) * ctx.config.head_dim, a, *part.cache);
+  });
+  return tables;
 }
 
 // Places of the window in each query's list: visible positions ascending, then empty ones.
@@ -66,6 +73,17 @@ std::vector<std::int32_t> window_slots(const WindowTable& table, std::int64_t wi
     }
   }
   return slots;
+}
+
+// The index keys that each query searches: those of its sequence.
+std::vector<kernels::KvRows> index_rows_of(const LayerContext& ctx, const Chunk& chunk,
+                                           std::int64_t from) {
+  std::vector<kernels::KvRows> keys;
+  for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t, std::int64_t n) {
+    keys.insert(keys.end(), usize(n),
+                part.cache->index_rows(part.cache->source(ctx.plan.kv_source)));
+  });
+  return keys;
 }
 
 }  // namespace
@@ -96,14 +114,12 @@ std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
   return kv;
 }
 
-std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
-                          const std::vector<float>& q, std::int64_t rows, const std::byte* window,
-                          const std::int32_t* window_slots, const kernels::KvRows& main,
-                          const std::int32_t* main_rows) {
+void attend(const LayerContext& ctx, const AttentionWeights& w, const float* q, std::int64_t rows,
+            const std::byte* window, const std::int32_t* window_slots, const kernels::KvRows& main,
+            const std::int32_t* main_rows, float* out) {
   const ModelConfig& config = ctx.config;
-  std::vector<float> o(q.size());
   ctx.k.sparse_attention(
-      ctx.run, {.q = q.data(),
+      ctx.run, {.q = q,
                 .rows = rows,
                 .n_heads = config.n_heads,
                 .head_dim = config.head_dim,
@@ -115,9 +131,8 @@ std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
                 .n_main = ctx.plan.ratio > 0 ? config.index_top_k : 0,
                 .sink = w.sink.data,
                 .scale = static_cast<float>(std::pow(static_cast<double>(config.head_dim), -0.5)),
-                .out = o.data(),
+                .out = out,
                 .round_bf16 = ctx.arithmetic.round_bf16});
-  return o;
 }
 
 void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
@@ -143,43 +158,47 @@ void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::v
   linear(ctx, LinearInput(ctx, u.data(), rows, config.o_groups * group_out), w.wo_b, y);
 }
 
-void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, const LayerRows& rows,
-               std::int64_t first, std::int64_t n, Activations& a, KvCache& cache) {
+void attention(const LayerContext& ctx, const AttentionWeights& w, int layer,
+               const ActiveRows& rows, const Chunk& chunk, Activations& a) {
   const ModelConfig& config = ctx.config;
-  const std::int64_t end = first + n;
-  const auto normed_at = [&](std::int64_t p) { return a.normed.data() + (p - first) * config.dim; };
+  const auto normed_at = [&](std::int64_t row) { return a.normed.data() + row * config.dim; };
 
   if (ctx.plan.mode == LayerMode::kFull) {
-    const std::int64_t from = std::max(first, rows.global_from);
-    if (from < end) {
-      append_global(ctx, w, normed_at(from), end - from, cache.source(layer), cache);
-    }
+    for_each_part(
+        chunk, rows.global_from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
+          append_global(ctx, w, normed_at(row), n, part.cache->source(layer), *part.cache);
+        });
   }
-  const std::int64_t window_from = std::max(first, rows.window_from);
-  if (window_from >= end) return;
-  const WindowTable window = extend_window(ctx, w, layer, rows, window_from, end - window_from,
-                                           normed_at(window_from), a, cache);
+  if (rows.window_from >= chunk.n) return;
+  const std::vector<WindowTable> windows = extend_windows(ctx, w, layer, rows, chunk, a);
 
-  const std::int64_t from = std::max(first, rows.output_from), n_queries = end - from;
+  const std::int64_t from = rows.output_from, n_queries = chunk.n - from;
   if (n_queries <= 0) return;
-  const std::vector<std::int64_t> positions = positions_from(from, n_queries);
+  const std::vector<std::int64_t> positions = positions_of(chunk, from);
   const LinearInput x(ctx, normed_at(from), n_queries, config.dim);
   const std::vector<float> qr_values = low_rank_queries(ctx, w, x);
   const LinearInput qr(ctx, qr_values.data(), n_queries, config.q_rank);
   const std::vector<float> q = head_queries(ctx, w, qr, positions);
 
-  const std::int64_t row = from - first;
-  std::int32_t* top_k = a.top_k.data() + row * config.index_top_k;
-  const GlobalKv* kv = ctx.plan.ratio > 0 ? &cache.source(ctx.plan.kv_source) : nullptr;
   if (ctx.plan.mode == LayerMode::kFull || ctx.plan.mode == LayerMode::kReindex) {
-    run_indexer(ctx, w.indexer, qr, x.x(), positions, cache.index_rows(*kv), top_k,
-                a.kept_blocks.data() + row);
+    run_indexer(ctx, w.indexer, qr, x.x(), positions, index_rows_of(ctx, chunk, from),
+                a.top_k.data() + from * config.index_top_k, a.kept_blocks.data() + from);
   }
 
-  const std::vector<std::int32_t> slots = window_slots(window, config.window, from, n_queries);
-  std::vector<float> o = attend(ctx, w, q, n_queries, window.rows, slots.data(),
-                                kv ? cache.main_rows(*kv) : kernels::KvRows{}, top_k);
-  attention_output(ctx, w, o, positions, a.sublayer_out.data() + row * config.dim);
+  std::vector<float> o(q.size());
+  const std::int64_t width = std::int64_t{config.n_heads} * config.head_dim;
+  for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
+    const WindowTable& window = windows[usize(&part - chunk.parts.data())];
+    const std::vector<std::int32_t> slots =
+        window_slots(window, config.window, part.first + row - part.row, n);
+    const kernels::KvRows main = ctx.plan.ratio > 0
+                                     ? part.cache->main_rows(part.cache->source(ctx.plan.kv_source))
+                                     : kernels::KvRows{};
+    attend(ctx, w, q.data() + (row - from) * width, n, a.window_rows.data() + window.begin,
+           slots.data(), main, a.top_k.data() + row * config.index_top_k,
+           o.data() + (row - from) * width);
+  });
+  attention_output(ctx, w, o, positions, a.sublayer_out.data() + from * config.dim);
 }
 
 }  // namespace cairn::engine

@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "engine/activations.h"
-#include "engine/kv_cache.h"
+#include "engine/chunk.h"
 #include "engine/layer_context.h"
 #include "engine/linear.h"
-#include "engine/pass_plan.h"
 #include "engine/weights.h"
 
 namespace cairn::engine {
@@ -27,22 +26,21 @@ std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
                              const LinearInput& x, const std::vector<std::int64_t>& positions);
 
 // Section 7.5: queries [rows, n_heads, head_dim] over their lists of rows, -1 = an empty place ->
-// [rows, n_heads, head_dim]. window_slots: [rows, window], rows of `window`. main_rows:
+// out [rows, n_heads, head_dim]. window_slots: [rows, window], rows of `window`. main_rows:
 // [rows, index_top_k], entries of `main`; not read in layers that have the window only.
-std::vector<float> attend(const LayerContext& ctx, const AttentionWeights& w,
-                          const std::vector<float>& q, std::int64_t rows, const std::byte* window,
-                          const std::int32_t* window_slots, const kernels::KvRows& main,
-                          const std::int32_t* main_rows);
+void attend(const LayerContext& ctx, const AttentionWeights& w, const float* q, std::int64_t rows,
+            const std::byte* window, const std::int32_t* window_slots, const kernels::KvRows& main,
+            const std::int32_t* main_rows, float* out);
 
 // Section 7.6: attention output [rows, n_heads, head_dim] (rotated back in place) -> y [rows, dim].
 void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
                       const std::vector<std::int64_t>& positions, float* y);
 
-// The whole sublayer for the chunk at positions first .. first+n-1: reads a.normed, writes
-// a.sublayer_out from rows.output_from on, a.top_k and a.kept_blocks where the layer indexes, and
-// appends to the cache.
-void attention(const LayerContext& ctx, const AttentionWeights& w, int layer, const LayerRows& rows,
-               std::int64_t first, std::int64_t n, Activations& a, KvCache& cache);
+// The whole sublayer for the chunk: reads a.normed, writes a.sublayer_out from rows.output_from on,
+// a.top_k and a.kept_blocks where the layer indexes, and appends to the caches. What depends on the
+// weights alone is done for all rows at once, what depends on a cache for each part.
+void attention(const LayerContext& ctx, const AttentionWeights& w, int layer,
+               const ActiveRows& rows, const Chunk& chunk, Activations& a);
 
 }  // namespace cairn::engine
 

@@ -4,8 +4,6 @@
 #include "engine/sizes.h"
 
 namespace cairn::engine {
-namespace {}  // namespace
-
 std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const EngramTables& tables,
                                          const std::vector<std::int32_t>& classes,
                                          std::int64_t first, std::int64_t rows) {
@@ -21,6 +19,17 @@ std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const EngramTa
                               .primes = layer.primes.data(),
                               .offsets = layer.offsets.data(),
                               .ids = ids.data()});
+  return ids;
+}
+
+std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const Chunk& chunk,
+                                         std::int64_t from) {
+  std::vector<std::int64_t> ids;
+  for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
+    const std::vector<std::int64_t> more =
+        engram_row_ids(ctx, *chunk.engram, *part.classes, part.first + row - part.row, n);
+    ids.insert(ids.end(), more.begin(), more.end());
+  });
   return ids;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/chunk.h"
 #include "engine/engram_tables.h"
 #include "engine/layer_context.h"
 #include "engine/weights.h"
@@ -15,6 +16,9 @@ namespace cairn::engine {
 std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const EngramTables& tables,
                                          const std::vector<std::int32_t>& classes,
                                          std::int64_t first, std::int64_t rows);
+// The same of the chunk's rows from row `from` on.
+std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const Chunk& chunk,
+                                         std::int64_t from);
 // The rows, dequantised and concatenated: [rows, columns * engram_head_dim].
 std::vector<float> engram_rows(const LayerContext& ctx, const EngramWeights& w,
                                const std::vector<std::int64_t>& ids);

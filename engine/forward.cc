@@ -9,6 +9,7 @@
 namespace cairn::engine {
 namespace {
 
+// Appends the logits of `n` rows.
 void head(const LoadedModel& model, const LayerContext& ctx, std::int64_t row, std::int64_t n,
           Activations& a, std::vector<float>& logits) {
   const std::int64_t dim = ctx.config.dim, hc = ctx.config.hc_mult;
@@ -20,37 +21,64 @@ void head(const LoadedModel& model, const LayerContext& ctx, std::int64_t row, s
   linear(ctx, normed, n, model.weights().head, logits.data() + old, /*rounded=*/false);
 }
 
-}  // namespace
-
-void embed(const LoadedModel& model, const ForwardInput& input, Activations& a) {
-  const std::int64_t dim = model.config().dim, hc = model.config().hc_mult;
-  for (std::int64_t t = 0; t < input.n; ++t) {
-    const auto token = std::int64_t{input.tokens[static_cast<std::size_t>(input.first + t)]};
-    const kernels::Bf16* row = model.weights().embed.data + token * dim;
-    for (std::int64_t s = 0; s < hc; ++s) {
-      float* h = a.h.data() + (t * hc + s) * dim;
-      for (std::int64_t c = 0; c < dim; ++c) h[c] = kernels::to_f32(row[c]);
-      a.pre[static_cast<std::size_t>(t * hc + s)] = s == 0 ? 1.0f : 0.0f;
-    }
+void heads(const LoadedModel& model, const LayerContext& ctx, std::span<const ForwardInput> inputs,
+           Activations& a) {
+  if (inputs.size() == 1) {
+    const ForwardInput& input = inputs[0];
+    const std::int64_t from = std::max(input.first, input.plan.logits_from);
+    const std::int64_t end = input.first + input.n;
+    if (from < end) head(model, ctx, from - input.first, end - from, a, input.logits);
+    return;
+  }
+  std::vector<float> logits;
+  head(model, ctx, 0, static_cast<std::int64_t>(inputs.size()), a, logits);
+  const auto vocab = static_cast<std::ptrdiff_t>(ctx.config.vocab_size);
+  auto row = logits.begin();
+  for (const ForwardInput& input : inputs) {
+    input.logits.insert(input.logits.end(), row, row + vocab);
+    row += vocab;
   }
 }
 
-bool forward(const LoadedModel& model, kernels::Context& run, const PassPlan& plan,
-             const ForwardInput& input, Activations& a, KvCache& cache, std::vector<float>& logits,
-             const StopRequested& stop_requested) {
-  const Chunk chunk{input.first, input.n, model.engram(), &input.classes};
-  embed(model, input, a);
+}  // namespace
+
+void embed(const LoadedModel& model, std::span<const TokenId> tokens, std::int64_t row,
+           Activations& a) {
+  const std::int64_t dim = model.config().dim, hc = model.config().hc_mult;
+  for (const TokenId token : tokens) {
+    const kernels::Bf16* embedding = model.weights().embed.data + std::int64_t{token} * dim;
+    for (std::int64_t s = 0; s < hc; ++s) {
+      float* h = a.h.data() + (row * hc + s) * dim;
+      for (std::int64_t c = 0; c < dim; ++c) h[c] = kernels::to_f32(embedding[c]);
+      a.pre[static_cast<std::size_t>(row * hc + s)] = s == 0 ? 1.0f : 0.0f;
+    }
+    ++row;
+  }
+}
+
+bool forward(const LoadedModel& model, kernels::Context& run, std::span<const ForwardInput> inputs,
+             Activations& a, const StopRequested& stop_requested) {
+  std::vector<ChunkPart> parts;
+  std::int64_t n = 0;
+  for (const ForwardInput& input : inputs) {
+    embed(model,
+          input.tokens.subspan(static_cast<std::size_t>(input.first),
+                               static_cast<std::size_t>(input.n)),
+          n, a);
+    parts.push_back({n, input.first, input.n, &input.cache, &input.classes});
+    n += input.n;
+  }
+  const Chunk chunk{n, parts, model.engram()};
   for (int index = 0; index < model.config().n_layers; ++index) {
     if (stop_requested && stop_requested()) return false;
-    layer(model.layer_context(index, run), model.weights().layers[static_cast<std::size_t>(index)],
-          index, plan.layers[static_cast<std::size_t>(index)], chunk, a, cache);
+    const auto at = static_cast<std::size_t>(index);
+    // The rows of plain decodes take part in everything.
+    const ActiveRows rows = inputs.size() > 1
+                                ? ActiveRows{}
+                                : active_rows(inputs[0].plan.layers[at], inputs[0].first, n);
+    layer(model.layer_context(index, run), model.weights().layers[at], index, rows, chunk, a);
   }
-  const std::int64_t from = std::max(input.first, plan.logits_from);
-  const std::int64_t end = input.first + input.n;
-  if (from < end) {
-    head(model, model.layer_context(model.config().n_layers - 1, run), from - input.first,
-         end - from, a, logits);
-  }
+  heads(model, model.layer_context(model.config().n_layers - 1, run), inputs, a);
   return true;
 }
 

@@ -100,7 +100,7 @@ void select_entries(const LayerContext& ctx, const std::vector<float>& scores, s
 
 void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
                  const float* x, const std::vector<std::int64_t>& positions,
-                 const kernels::KvRows& keys, std::int32_t* top_k,
+                 std::span<const kernels::KvRows> keys, std::int32_t* top_k,
                  std::vector<std::uint8_t>* kept_blocks) {
   const ModelConfig& config = ctx.config;
   const std::int64_t rows = qr.rows(), k = config.index_top_k;
@@ -121,8 +121,9 @@ void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearI
       std::fill(list + n, list + k, -1);
       continue;
     }
-    std::vector<float> scores = index_scores(ctx, q.data() + row * query_size,
-                                             weights.data() + row * config.index_n_heads, keys, n);
+    std::vector<float> scores =
+        index_scores(ctx, q.data() + row * query_size, weights.data() + row * config.index_n_heads,
+                     keys[usize(row)], n);
     if (ctx.plan.writes_candidates) kept = candidate_pool(ctx, scores);
     if (ctx.plan.uses_candidates) restrict_to_pool(ctx, kept, scores);
     select_entries(ctx, scores, list);

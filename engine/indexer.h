@@ -3,6 +3,7 @@
 #define CAIRN_ENGINE_INDEXER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/layer_context.h"
@@ -40,11 +41,12 @@ void restrict_to_pool(const LayerContext& ctx, const std::vector<std::uint8_t>& 
 // The index_top_k best, ascending, -1 padded: out [index_top_k].
 void select_entries(const LayerContext& ctx, const std::vector<float>& scores, std::int32_t* out);
 
-// All of it for the queries of `rows` rows: writes top_k [rows, index_top_k] and, at the candidate
-// source, kept_blocks[i]; reads kept_blocks[i] where the layer searches the pool.
+// All of it for the queries of `rows` rows, each over its own keys: writes top_k [rows,
+// index_top_k] and, at the candidate source, kept_blocks[i]; reads kept_blocks[i] where the layer
+// searches the pool.
 void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearInput& qr,
                  const float* x, const std::vector<std::int64_t>& positions,
-                 const kernels::KvRows& keys, std::int32_t* top_k,
+                 std::span<const kernels::KvRows> keys, std::int32_t* top_k,
                  std::vector<std::uint8_t>* kept_blocks);
 
 }  // namespace cairn::engine

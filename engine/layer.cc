@@ -11,30 +11,30 @@
 
 namespace cairn::engine {
 
-void layer(const LayerContext& ctx, const LayerWeights& w, int index, const LayerRows& rows,
-           const Chunk& chunk, Activations& a, KvCache& cache) {
-  const std::int64_t end = chunk.first + chunk.n, dim = ctx.config.dim, hc = ctx.config.hc_mult;
+void layer(const LayerContext& ctx, const LayerWeights& w, int index, const ActiveRows& rows,
+           const Chunk& chunk, Activations& a) {
+  const std::int64_t dim = ctx.config.dim, hc = ctx.config.hc_mult;
   // Rows that anything in this layer reads, and rows that leave it.
   const bool owns_global = ctx.plan.mode == LayerMode::kFull;
-  const std::int64_t read_from = std::max(
-      chunk.first, owns_global ? std::min(rows.global_from, rows.window_from) : rows.window_from);
-  const std::int64_t out_from = std::max(chunk.first, rows.output_from);
-  const std::int64_t n_read = end - read_from, n_out = end - out_from;
+  const std::int64_t read_from =
+      owns_global ? std::min(rows.global_from, rows.window_from) : rows.window_from;
+  const std::int64_t out_from = rows.output_from;
+  const std::int64_t n_read = chunk.n - read_from, n_out = chunk.n - out_from;
   if (n_read <= 0) return;
-  const auto streams = [&](std::int64_t p) { return a.h.data() + (p - chunk.first) * hc * dim; };
-  const auto row = [&](std::vector<float>& v, std::int64_t p, std::int64_t width) {
-    return v.data() + (p - chunk.first) * width;
+  const auto streams = [&](std::int64_t t) { return a.h.data() + t * hc * dim; };
+  const auto row = [&](std::vector<float>& v, std::int64_t t, std::int64_t width) {
+    return v.data() + t * width;
   };
 
   if (ctx.plan.engram_slot >= 0) {
-    const auto ids = engram_row_ids(ctx, *chunk.engram, *chunk.classes, read_from, n_read);
+    const auto ids = engram_row_ids(ctx, chunk, read_from);
     engram_update(ctx, w.engram, engram_kv(ctx, w.engram, engram_rows(ctx, w.engram, ids)),
                   streams(read_from));
   }
 
   collapse_and_norm(ctx, streams(read_from), row(a.pre, read_from, hc), w.attention_norm, n_read,
                     row(a.collapsed, read_from, dim), row(a.normed, read_from, dim));
-  attention(ctx, w.attention, index, rows, chunk.first, chunk.n, a, cache);
+  attention(ctx, w.attention, index, rows, chunk, a);
   if (n_out <= 0) return;
   float* h = streams(out_from);
   float* post = row(a.post, out_from, hc);

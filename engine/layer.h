@@ -3,27 +3,19 @@
 #define CAIRN_ENGINE_LAYER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/activations.h"
-#include "engine/engram_tables.h"
-#include "engine/kv_cache.h"
+#include "engine/chunk.h"
 #include "engine/layer_context.h"
-#include "engine/pass_plan.h"
 #include "engine/weights.h"
 
 namespace cairn::engine {
 
-// The rows of a chunk: positions first .. first+n-1, row t of every activation.
-struct Chunk {
-  std::int64_t first = 0, n = 0;
-  const EngramTables* engram = nullptr;                // null: the model has none
-  const std::vector<std::int32_t>* classes = nullptr;  // token classes from position 0
-};
-
 // Runs layer `index` over the chunk's rows that `rows` asks for: a.h and a.pre in and out.
-void layer(const LayerContext& ctx, const LayerWeights& w, int index, const LayerRows& rows,
-           const Chunk& chunk, Activations& a, KvCache& cache);
+void layer(const LayerContext& ctx, const LayerWeights& w, int index, const ActiveRows& rows,
+           const Chunk& chunk, Activations& a);
 
 // Coefficients of one sublayer for `n` rows: h [n, hc, dim] -> pre, post [n, hc], comb [n, hc, hc].
 void mix(const LayerContext& ctx, const HyperConnectionWeights& w, const float* h, std::int64_t n,

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "engine/decode_batch.h"
 #include "engine/model_info.h"
 #include "engine/output_constraint.h"
 #include "engine/prompt_markers.h"
@@ -100,7 +101,8 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   model->window_frequencies_ = kernels::rope_frequencies(config.rope_dim, config.rope_theta, {});
   model->compressed_frequencies_ =
       kernels::rope_frequencies(config.rope_dim, config.compress_rope_theta, yarn);
-  model->activations_ = std::make_unique<Activations>(config, options.prefill_chunk);
+  model->activations_ = std::make_unique<Activations>(
+      config, std::max<std::int64_t>(options.prefill_chunk, kMaxDecodeRows));
 
   model->info_ = describe_model(config);
   if (options.max_context > 0) model->info_.max_context = options.max_context;

@@ -75,6 +75,14 @@ std::int64_t halo_rows(const ModelConfig& config, int layer) {
   return config.window + std::int64_t{config.n_layers - 1 - layer} * (config.window - 1);
 }
 
+bool is_plain_decode(const PassPlan& plan) {
+  return plan.end - plan.begin == 1 && plan.logits_from <= plan.begin &&
+         std::ranges::all_of(plan.layers, [&](const LayerRows& rows) {
+           return rows.global_from <= plan.begin && rows.window_from <= plan.begin &&
+                  rows.output_from <= plan.begin && !rows.reset_window;
+         });
+}
+
 PassPlan make_plan(const ModelConfig& config, const PlanRequest& request) {
   PassPlan plan;
   plan.end = request.end;

@@ -52,6 +52,9 @@ struct PlanRequest {
 
 PassPlan make_plan(const ModelConfig& config, const PlanRequest& request);
 
+// Of one row, that takes part in everything, on windows that are live.
+bool is_plain_decode(const PassPlan& plan);
+
 // Rows of layer `layer` (decoder half) that an exact pass needs: window + (layers
 // above)*(window-1).
 std::int64_t halo_rows(const ModelConfig& config, int layer);

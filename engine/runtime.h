@@ -8,6 +8,7 @@
 
 #include "cairn/engine.h"
 #include "engine/logger.h"
+#include "engine/scheduler.h"
 #include "kernels/context.h"
 
 namespace cairn::engine {
@@ -22,6 +23,8 @@ class RuntimeState {
   // Waits until everything posted before has run and is destroyed. Not from the strand.
   void drain();
 
+  // Of the jobs on the strand.
+  Scheduler& scheduler() { return scheduler_; }
   kernels::Context& compute() { return compute_; }
   Logger& logger() { return logger_; }
 
@@ -29,6 +32,7 @@ class RuntimeState {
   struct Loop;
   Logger logger_;
   kernels::Context compute_;
+  Scheduler scheduler_{[this](std::function<void()> task) { post(std::move(task)); }};
   std::shared_ptr<Loop> loop_;  // also held by the thread
   std::thread thread_;
 };

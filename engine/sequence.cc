@@ -75,32 +75,45 @@ Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOpt
   return {};
 }
 
+ForwardInput Sequence::step_input(std::int64_t n) {
+  return {tokens_, classes_, next_, n, *plan_, cache_, logits_rows_};
+}
+
 bool Sequence::prefill_step(const StopRequested& stop_requested) {
   const std::int64_t n =
       std::min<std::int64_t>(model_->options().prefill_chunk, plan_->end - next_);
-  KvCache::OpenState before;
-  if (stop_requested) before = cache_.open_state();
-  const bool was_ready = std::exchange(ready_, false);
-  if (!forward(*model_, model_->runtime()->compute(), *plan_, {tokens_, classes_, next_, n},
-               model_->activations(), cache_, logits_rows_, stop_requested)) {
-    cache_.go_back(std::move(before));
-    ready_ = was_ready;
+  Step step;
+  if (stop_requested) step.before = cache_.open_state();
+  step.was_ready = std::exchange(ready_, false);
+  const ForwardInput input = step_input(n);
+  if (!forward(*model_, model_->runtime()->compute(), {&input, 1}, model_->activations(),
+               stop_requested)) {
+    undo_step(std::move(step));
     return false;
   }
+  end_step(n);
+  return true;
+}
+
+void Sequence::undo_step(Step step) {
+  cache_.go_back(std::move(step.before));
+  ready_ = step.was_ready;
+}
+
+void Sequence::end_step(std::int64_t n) {
   next_ += n;
   encoder_windows_ = next_ >= end_;
   decoder_windows_ = false;  // until the pass is complete
   if (next_ > end_) exact_ = exact_ && plan_->exact;
   end_ = std::max(end_, next_);
   cache_.seal_pages(end_);
-  if (next_ < plan_->end) return true;
+  if (next_ < plan_->end) return;
   encoder_windows_ = decoder_windows_ = true;
   exact_ = exact_ && plan_->exact;
   const auto vocab = static_cast<std::size_t>(model_->config().vocab_size);
   logits_.assign(logits_rows_.end() - static_cast<std::ptrdiff_t>(vocab), logits_rows_.end());
   ready_ = true;
   plan_.reset();
-  return true;
 }
 
 void Sequence::abandon_prefill() {

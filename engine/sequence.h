@@ -107,6 +107,17 @@ class Sequence {
   std::int64_t private_bytes() const;
 
  private:
+  friend class DecodeBatch;
+
+  // Before a step: what to go back to.
+  struct Step {
+    KvCache::OpenState before;
+    bool was_ready = false;
+  };
+  ForwardInput step_input(std::int64_t n);  // the next n positions of the plan
+  void end_step(std::int64_t n);
+  void undo_step(Step step);
+
   PlanRequest request_to(std::int64_t end, const PrefillOptions& options) const;
   std::vector<std::int32_t> classes_of(std::span<const TokenId> tokens) const;
   // kInvalidArgument for ids outside the vocabulary.

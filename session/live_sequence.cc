@@ -175,10 +175,21 @@ bool LiveSequence::prefill_step(const engine::StopRequested& stop_requested) {
   return true;
 }
 
-Status LiveSequence::decode(TokenId token, const engine::StopRequested& stop_requested) {
-  CAIRN_RETURN_IF_ERROR(sequence_->decode(token, stop_requested));
-  extend_chain();
-  return {};
+engine::DecodeRow LiveSequence::decode_row(TokenId token,
+                                           const engine::StopRequested& stop_requested) {
+  return {.sequence = sequence_.get(),
+          .token = token,
+          .stop_requested = stop_requested,
+          .status = Status()};
+}
+
+Status LiveSequence::decoded(const engine::DecodeRow& row) {
+  if (row.status.ok()) {
+    extend_chain();
+  } else if (row.status.code() != StatusCode::kCancelled) {
+    distrust();
+  }
+  return row.status;
 }
 
 void LiveSequence::extend_chain() {

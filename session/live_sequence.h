@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cairn/session.h"
+#include "engine/decode_batch.h"
 #include "engine/sequence.h"
 #include "session/restore.h"
 #include "session/session_store.h"
@@ -42,8 +43,10 @@ class LiveSequence {
   bool prefill_step(const engine::StopRequested& stop_requested);
   // Gives up a restore or a prefill that is not complete.
   void abandon();
+  // A decode, in the middle of which other sequences' are done: the row to decode, and its outcome.
   // kCancelled: it was asked to stop, and nothing has changed.
-  Status decode(TokenId token, const engine::StopRequested& stop_requested);
+  engine::DecodeRow decode_row(TokenId token, const engine::StopRequested& stop_requested);
+  Status decoded(const engine::DecodeRow& row);
 
   // What is live; only while is_live().
   const engine::Sequence& sequence() const { return *sequence_; }

@@ -1,7 +1,8 @@
 // Each step is short (one prefill chunk, one token), so several turns share the strand fairly; a
-// cancel takes effect within one layer of it. Tokens reach the log in groups, at the latest
-// kGroupInterval after they were sampled; a turn's end is synced, unless the session is buffered.
-// What a synced session says is delivered after its group is on the disk.
+// cancel takes effect within one layer of it, or at the end of a pass that is shared with others.
+// Tokens reach the log in groups, at the latest kGroupInterval after they were sampled; a turn's
+// end is synced, unless the session is buffered. What a synced session says is delivered after its
+// group is on the disk.
 #include "session/turn_state.h"
 
 #include <algorithm>
@@ -46,7 +47,8 @@ Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState
     }
     if (after > 0) (*stream)->attach(after);
     std::shared_ptr<TurnState> turn(new TurnState(session, std::move(input), std::move(*stream)));
-    turn->post_step();
+    session->model()->runtime()->scheduler().add({turn, turn.get()},
+                                                 turn->input_.turn.started.priority);
     return turn;
   } catch (...) {  // out of memory: no step will end what the session takes for a running turn
     session->interrupt_turn();
@@ -80,13 +82,36 @@ void TurnState::wait_until_finished() noexcept {
 
 // --- The strand's side.
 
-void TurnState::post_step() {
-  session_->model()->runtime()->post([self = shared_from_this()] { self->run_step(); });
+engine::Job::Next TurnState::next() const noexcept {
+  if (phase_ == Phase::kFinished) return Next::kNothing;
+  if (cancelled_ || out_of_time()) return Next::kEnd;
+  return phase_ == Phase::kDecode ? Next::kDecode : Next::kStep;
 }
 
-void TurnState::run_step() noexcept {
+void TurnState::step() noexcept {
+  run([this] { return next_piece(); });
+}
+
+bool TurnState::begin_decode(engine::DecodeRow& row) noexcept {
+  std::optional<engine::DecodeRow> begun;
+  run([&] { return say_token(begun); });
+  if (!begun || phase_ == Phase::kFinished) return false;
+  row = std::move(*begun);
+  return true;
+}
+
+void TurnState::end_decode(const engine::DecodeRow& row) noexcept {
+  run([&] {
+    const Status status = session_->live().decoded(row);
+    // A cancel is answered by the next step.
+    return status.code() == StatusCode::kCancelled ? Status() : status;
+  });
+}
+
+void TurnState::run(const std::function<Status()>& part) noexcept {
   try {
-    if (advance()) post_step();
+    run_or_stop(part);
+    if (phase_ == Phase::kFinished) set_finished();
   } catch (...) {
     give_up();
   }
@@ -108,9 +133,9 @@ void TurnState::set_finished() noexcept {
   changed_.notify_all();
 }
 
-bool TurnState::advance() {
+void TurnState::run_or_stop(const std::function<Status()>& part) {
   try {
-    const Status status = step();
+    const Status status = part();
     if (!status.ok()) stop(EndReason::kError, status);
   } catch (const std::bad_alloc&) {
     session_->live().distrust();
@@ -120,12 +145,9 @@ bool TurnState::advance() {
     session_->live().distrust();
     stop(EndReason::kError, internal_error(std::string("a step of the turn failed: ") + e.what()));
   }
-  if (phase_ != Phase::kFinished) return true;
-  set_finished();
-  return false;
 }
 
-Status TurnState::step() {
+Status TurnState::next_piece() {
   if (cancelled_ || out_of_time()) {
     CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
     stop(cancelled_ ? EndReason::kCancelled : EndReason::kTimeLimit, {});
@@ -139,7 +161,6 @@ Status TurnState::step() {
     case Phase::kPrefill:
       return prefill_chunk();
     case Phase::kDecode:
-      return decode_token();
     case Phase::kFinished:
       break;
   }
@@ -297,7 +318,7 @@ Result<TokenId> TurnState::next_token() {
   return token;
 }
 
-Status TurnState::decode_token() {
+Status TurnState::say_token(std::optional<engine::DecodeRow>& row) {
   LiveSequence& live = session_->live();
   if (const auto reason = reached_limit()) return finish(*reason);
   CAIRN_ASSIGN_OR_RETURN(const TokenId token, next_token());
@@ -312,10 +333,8 @@ Status TurnState::decode_token() {
     CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due() ? StateToStore::kTail : state_that_is_due()));
   }
   if (token == session_->model()->eos()) return finish(EndReason::kStop);
-  if (reached_limit()) return {};
-  const Status decoded = live.decode(token, stop_requested_);
-  // A cancel is answered by the next step.
-  return decoded.code() == StatusCode::kCancelled ? Status() : decoded;
+  if (!reached_limit()) row = live.decode_row(token, stop_requested_);
+  return {};
 }
 
 bool TurnState::flush_is_due() const {

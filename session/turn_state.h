@@ -1,5 +1,5 @@
-// A running turn: restore, prefill, decode, as a chain of steps on the runtime's strand. What it
-// says goes into its stream.
+// A running turn: restore, prefill, decode, in steps on the runtime's strand, between those of
+// other turns as the scheduler picks them. What it says goes into its stream.
 #ifndef CAIRN_SESSION_TURN_STATE_H_
 #define CAIRN_SESSION_TURN_STATE_H_
 
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,12 +15,13 @@
 
 #include "cairn/session.h"
 #include "engine/output_parser.h"
+#include "engine/scheduler.h"
 #include "session/session_state.h"
 #include "session/turn_stream.h"
 
 namespace cairn::session {
 
-class TurnState : public std::enable_shared_from_this<TurnState> {
+class TurnState final : public std::enable_shared_from_this<TurnState>, private engine::Job {
  public:
   // `after`: the reader has the events up to this number. Fails with kIoError if there is no
   // descriptor for wake_fd().
@@ -41,17 +43,25 @@ class TurnState : public std::enable_shared_from_this<TurnState> {
   TurnState(std::shared_ptr<SessionState> session, SessionState::TurnInput input,
             std::unique_ptr<TurnStream> stream);
 
+  // --- On the strand, called by the scheduler.
+  Next next() const noexcept override;
+  void step() noexcept override;
+  const engine::LoadedModel* model() const noexcept override { return session_->model().get(); }
+  bool begin_decode(engine::DecodeRow& row) noexcept override;
+  void end_decode(const engine::DecodeRow& row) noexcept override;
+
   // --- On the strand.
-  void post_step();
-  void run_step() noexcept;
-  bool advance();  // one step; true: another is to be posted. Catches what packages throw.
+  // Part of a step, which stops the turn if it fails. Catches what packages throw.
+  void run(const std::function<Status()>& part) noexcept;
+  void run_or_stop(const std::function<Status()>& part);
   void give_up() noexcept;
   void set_finished() noexcept;
-  Status step();  // one phase's next piece
+  Status next_piece();  // of the phase
   Status restore();
   Status read_back();
   Status prefill_chunk();
-  Status decode_token();
+  // What is said next, and the row that it makes, if there is another token to come.
+  Status say_token(std::optional<engine::DecodeRow>& row);
   std::optional<EndReason> parser_stop() const;
   // The reason for the turn to end before another token.
   std::optional<EndReason> reached_limit() const;

@@ -3,12 +3,15 @@
 // itself: every way to compute a position must give the same bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "cairn/engine.h"
+#include "engine/decode_batch.h"
 #include "engine/loaded_model.h"
 #include "engine/sequence.h"
 #include "tests/support/config_text.h"
@@ -195,6 +198,78 @@ TEST_P(OtherShapes, a_bounded_replay_answers_and_says_that_it_is_not_exact) {
   ASSERT_TRUE(sequence.prefill(from(256), {.bounded_restore = true}).ok());
   EXPECT_TRUE(sequence.ready());
   EXPECT_FALSE(sequence.exact());
+}
+
+// A sequence that decodes the tokens after its prefix, and its logits after each when it is alone.
+struct Decoded {
+  std::unique_ptr<Sequence> sequence;
+  std::size_t next = 0;
+  std::vector<std::vector<float>> alone;  // by tokens decoded
+  std::size_t n_decoded = 0;
+};
+
+TEST_P(OtherShapes, any_mix_of_sequences_decodes_as_each_alone) {
+  constexpr unsigned kSeed = 11;
+  std::mt19937 random(kSeed);
+  constexpr std::size_t kSteps = 24;
+  const auto model = open(Numerics::kReference, 64);
+  ASSERT_TRUE(model);
+  std::vector<Decoded> all;
+  for (const std::size_t prefix : {1u, 2u, 60u, 125u, 128u, 200u}) {
+    Decoded& one = all.emplace_back();
+    one.next = prefix;
+    Sequence alone(model);
+    one.sequence = std::make_unique<Sequence>(model);
+    ASSERT_TRUE(alone.prefill(first(prefix)).ok() && one.sequence->prefill(first(prefix)).ok());
+    for (std::size_t i = 0; i < kSteps; ++i) {
+      ASSERT_TRUE(alone.decode(tokens_[prefix + i]).ok());
+      one.alone.push_back(last_logits(alone));
+    }
+  }
+  std::size_t n_rows = 0, n_passes = 0, n_stopped = 0, n_refused = 0;
+  for (;;) {
+    std::vector<DecodeRow> rows;
+    std::vector<Decoded*> members;
+    const bool all_stop = random() % 5 == 0;
+    for (Decoded& one : all) {
+      if (one.n_decoded == kSteps || random() % 3 == 0) continue;
+      const bool is_bad = random() % 8 == 0, stops = all_stop || random() % 4 == 0;
+      if (random() % 16 == 0) one.sequence->forget_windows();  // does not fit into the pass
+      rows.push_back({.sequence = one.sequence.get(),
+                      .token = is_bad ? TokenId{1 << 30} : tokens_[one.next],
+                      .stop_requested = [stops] { return stops; },
+                      .status = Status()});
+      members.push_back(&one);
+    }
+    decode_together(rows);
+    ++n_passes;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      Decoded& one = *members[i];
+      const Status& status = rows[i].status;
+      if (rows[i].token != tokens_[one.next]) {
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+        ++n_refused;
+        continue;
+      }
+      if (!status.ok()) {
+        EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.to_string();
+        EXPECT_TRUE(rows[i].stop_requested());
+        ++n_stopped;
+        continue;
+      }
+      ASSERT_EQ(last_logits(*one.sequence), one.alone[one.n_decoded]);
+      ++one.n_decoded;
+      ++one.next;
+      ++n_rows;
+    }
+    if (std::ranges::all_of(all, [](const Decoded& d) { return d.n_decoded == kSteps; })) break;
+  }
+  EXPECT_EQ(n_rows, all.size() * kSteps);
+  EXPECT_GT(n_stopped, 0u);
+  EXPECT_GT(n_refused, 0u);
+  EXPECT_GT(n_rows, n_passes);
+  std::printf("seed %u: %zu rows in %zu passes, %zu stopped, %zu refused\n", kSeed, n_rows,
+              n_passes, n_stopped, n_refused);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OtherShapes, testing::ValuesIn(shapes()),

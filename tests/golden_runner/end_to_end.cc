@@ -116,13 +116,15 @@ void compare_selections(const ModelPtr& model, const CaseFile& file,
       classes.push_back(model->engram()->classes[static_cast<std::size_t>(id)]);
     }
   }
-  engine::embed(*model, {prompt, classes, 0, n}, a);
-  const engine::Chunk chunk{0, n, model->engram(), &classes};
+  engine::embed(*model, prompt, 0, a);
+  const engine::ChunkPart part{0, 0, n, &cache, &classes};
+  const engine::Chunk chunk{n, {&part, 1}, model->engram()};
   for (int l = 0; l < config.n_layers; ++l) {
     const std::string prefix = "layers." + std::to_string(l) + ".";
     const engine::LayerContext ctx = model->layer_context(l, model->runtime()->compute());
     const engine::LayerWeights& w = model->weights().layers[static_cast<std::size_t>(l)];
-    engine::layer(ctx, w, l, plan.layers[static_cast<std::size_t>(l)], chunk, a, cache);
+    engine::layer(ctx, w, l, engine::active_rows(plan.layers[static_cast<std::size_t>(l)], 0, n),
+                  chunk, a);
     if (file.has(prefix + "all_hash_ids")) {
       const auto ids = engine::engram_row_ids(ctx, *model->engram(), classes, 0, n);
       compare_ids(file, prefix + "all_hash_ids", "engram row ids",

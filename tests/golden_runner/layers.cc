@@ -360,7 +360,7 @@ class LayerTerms {
       const std::vector<TokenId> tokens(ids.begin(), ids.end());
       const auto n = static_cast<std::int64_t>(tokens.size());
       engine::Activations a(config_, n);
-      engine::embed(*model_, {tokens, {}, 0, n}, a);
+      engine::embed(*model_, tokens, 0, a);
       engine::collapse_and_norm(ctx_, a.h.data(), a.pre.data(), w_.attention_norm, n,
                                 a.collapsed.data(), a.normed.data());
       for (std::int64_t p = 0; p < n; ++p) {
@@ -402,10 +402,11 @@ class LayerTerms {
       const std::vector<std::byte> window =
           pack(ctx_.arithmetic.window_format, rows, config_.head_dim);
       if (plan.ratio > 0) list.assign(lists.row(p), lists.row(p) + lists.row_size());
-      judge("sparse_o",
-            engine::attend(ctx_, w_.attention, gather(q, {i}), 1, window.data(), slots.data(), main,
-                           list.data()),
-            {{config_.n_heads, config_.head_dim}, gather(expected, {i})},
+      const std::vector<float> query = gather(q, {i});
+      std::vector<float> o(query.size());
+      engine::attend(ctx_, w_.attention, query.data(), 1, window.data(), slots.data(), main,
+                     list.data(), o.data());
+      judge("sparse_o", o, {{config_.n_heads, config_.head_dim}, gather(expected, {i})},
             activation(config_.head_dim));
     }
   }

@@ -1,0 +1,35 @@
+// One token more for each of several sequences in one pass: their rows share what is read of the
+// weights. A sequence's result is the same as alone, bit for bit (DESIGN.md "Row invariance").
+#ifndef CAIRN_ENGINE_DECODE_BATCH_H_
+#define CAIRN_ENGINE_DECODE_BATCH_H_
+
+#include <cstdint>
+#include <span>
+
+#include "cairn/message.h"
+#include "cairn/status.h"
+#include "engine/forward.h"
+
+namespace cairn::engine {
+
+class Sequence;
+
+// Rows of one pass, at most.
+inline constexpr std::int64_t kMaxDecodeRows = 16;
+
+struct DecodeRow {
+  Sequence* sequence = nullptr;  // each one once
+  TokenId token = 0;
+  StopRequested stop_requested;
+  // Out: as Sequence::decode. kOutOfMemory, kInternal: the sequence is broken and must be dropped.
+  Status status;
+};
+
+// Decodes rows of sequences of one model. A pass stops in the middle only if all of its rows ask
+// for it; otherwise it is completed for all. What fails for one row fails for no other. On the
+// strand.
+void decode_together(std::span<DecodeRow> rows);
+
+}  // namespace cairn::engine
+
+#endif  // CAIRN_ENGINE_DECODE_BATCH_H_
