@@ -318,7 +318,8 @@ typedef struct position {
   tool_request tool; /* kRunTool */
 } position;
 
-/* After an answer: its own calls in order, then the script's line; n_results of them are done. */
+/* After an answer: its own calls in order, then the script's line, whose result the user says;
+ * n_results of them are done. */
 static cairn_code after_answer(agent* a, const cairn_message_list* list, size_t answer_index,
                                size_t n_calls, size_t n_results, position* where) {
   tool_request* tool = &where->tool;
@@ -341,7 +342,7 @@ static cairn_code find_position(agent* a, position* where) {
   const size_t n_messages = cairn_message_list_size(list);
   for (size_t i = 0; !code && i < n_messages; ++i) {
     code = cairn_message_list_get(list, i, &message, &a->error);
-    if (message.role == CAIRN_ROLE_TOOL) ++n_results;
+    if (message.role == CAIRN_ROLE_TOOL || message.role == CAIRN_ROLE_USER) ++n_results;
     if (message.role != CAIRN_ROLE_ASSISTANT) continue;
     where->n_answers += 1;
     answer_index = i;
@@ -400,6 +401,9 @@ static cairn_code use_tool(agent* a, const tool_request* request) {
   a->account.tools_run += 1;
   printf("\n%s[%s%s%s%s]%s\n%s\n", dim(), request->name, request->path[0] ? " " : "", request->path,
          scripted ? ", called by the script, not by the model" : "", plain(), result.text);
+  if (scripted) { /* no call of the model waits for it */
+    return cairn_session_append_user(a->session, result.text, result.n_bytes, &a->error);
+  }
   return cairn_session_append_tool_result(a->session, request->id, CAIRN_CSTRING, result.text,
                                           result.n_bytes, &a->error);
 }
