@@ -97,7 +97,7 @@ extern "C" {
 #define CAIRN_VERSION_PATCH 0
 #endif
 /* Rises when functions or fields are added. */
-#define CAIRN_ABI_VERSION 2
+#define CAIRN_ABI_VERSION 3
 
 /* The version of the running library, as "0.1.0". Static. Any thread. Does not block. Since 0.1. */
 CAIRN_API const char* cairn_version(void);
