@@ -68,8 +68,9 @@ class Variant:
         return library
 
     def describe(self):
-        return must_run('abidw', '--no-corpus-path', '--no-show-locs', '--no-comp-dir-path',
-                        '--no-elf-needed', '--no-parameter-names', str(self.library()))
+        description = must_run('abidw', '--no-corpus-path', '--no-show-locs', '--no-comp-dir-path',
+                               '--no-elf-needed', '--no-parameter-names', str(self.library()))
+        return description.replace(f'{self.root}/', '')
 
     def assertions(self):
         """Assertions with the numbers of this header, as the compiler sees them."""
