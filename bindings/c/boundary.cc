@@ -22,6 +22,16 @@ Result<std::string_view> bytes_argument(const char* bytes, std::size_t length,
   return std::string_view(bytes, length);
 }
 
+// Making the Status may run out of memory; then there is a code and no error object.
+template <class Make>
+cairn_code report_made(StatusCode code, cairn_error** error, const Make& make) noexcept {
+  try {
+    return report(make(), error);
+  } catch (...) {
+    return static_cast<cairn_code>(code);
+  }
+}
+
 }  // namespace
 
 cairn_code report(const Status& status, cairn_error** error) noexcept {
@@ -31,26 +41,22 @@ cairn_code report(const Status& status, cairn_error** error) noexcept {
   return static_cast<cairn_code>(status.code());
 }
 
-// Called inside a catch block. Making the Status may itself run out of memory; then there is a code
-// and no error object.
+// Called inside a catch block.
 cairn_code report_exception(cairn_error** error) noexcept {
   if (error != nullptr) *error = nullptr;
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    try {
-      return report(Status(StatusCode::kOutOfMemory, "the host is out of memory"), error);
-    } catch (...) {
-      return CAIRN_OUT_OF_MEMORY;
-    }
+    return report_made(StatusCode::kOutOfMemory, error, [] {
+      return Status(StatusCode::kOutOfMemory, "the host is out of memory");
+    });
   } catch (const std::exception& e) {
-    try {
-      return report(internal_error(std::string("unexpected exception: ") + e.what()), error);
-    } catch (...) {
-      return CAIRN_INTERNAL;
-    }
+    return report_made(StatusCode::kInternal, error, [&] {
+      return internal_error(std::string("unexpected exception: ") + e.what());
+    });
   } catch (...) {
-    return CAIRN_INTERNAL;
+    return report_made(StatusCode::kInternal, error,
+                       [] { return internal_error("unexpected exception"); });
   }
 }
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "cairn/cairn.h"
 #include "tests/support/temporary_folder.h"
@@ -14,11 +16,20 @@ namespace {
 
 // Allocations of this thread until one fails; negative = none fails.
 thread_local std::int64_t allocations_left = -1;
+// What the failing allocation throws instead of bad_alloc.
+enum class Foreign { kNone, kException, kNumber };
+thread_local Foreign foreign = Foreign::kNone;
 
 void* allocate(std::size_t n_bytes) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left > 0) --allocations_left;
   return std::malloc(n_bytes == 0 ? 1 : n_bytes);
+}
+
+void throw_foreign() {
+  const Foreign what = std::exchange(foreign, Foreign::kNone);
+  if (what == Foreign::kException) throw std::runtime_error("not a bad_alloc");
+  if (what == Foreign::kNumber) throw 7;
 }
 
 // Runs `call` with its n-th allocation failing, for every n up to 64 and then in steps of about
@@ -120,13 +131,40 @@ TEST_F(AllocationFailure, resuming_a_turn_reports_out_of_memory_and_can_be_repea
   cairn_store_destroy(&store);
 }
 
+TEST_F(AllocationFailure, exceptions_of_any_kind_become_internal_errors) {
+  const std::pair<Foreign, std::string> kinds[] = {
+      {Foreign::kException, "unexpected exception: not a bad_alloc"},
+      {Foreign::kNumber, "unexpected exception"}};
+  for (const auto& [kind, text] : kinds) {
+    cairn_token_list* tokens = nullptr;
+    cairn_error* error = nullptr;
+    foreign = kind;
+    allocations_left = 0;
+    const cairn_code code =
+        cairn_model_tokenize(model_, "some text", CAIRN_CSTRING, &tokens, &error);
+    allocations_left = -1;
+    EXPECT_EQ(code, CAIRN_INTERNAL);
+    ASSERT_NE(error, nullptr);
+    EXPECT_NE(std::string(cairn_error_message(error)).find(text), std::string::npos);
+    EXPECT_EQ(tokens, nullptr);
+    cairn_error_destroy(&error);
+    EXPECT_EQ(cairn_model_tokenize(model_, "some text", CAIRN_CSTRING, &tokens, &error), CAIRN_OK);
+    cairn_token_list_destroy(&tokens);
+  }
+}
+
 }  // namespace
 
 // libcairn.so takes these from the program as well. Not inlined: GCC would take free() in a delete
 // expression for a mistake.
 [[gnu::noinline]] void* operator new(std::size_t n_bytes) {
   void* memory = allocate(n_bytes);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) {
+    allocations_left = -1;
+    throw_foreign();
+    allocations_left = 0;
+    throw std::bad_alloc();
+  }
   return memory;
 }
 [[gnu::noinline]] void* operator new(std::size_t n_bytes, const std::nothrow_t&) noexcept {
