@@ -2,7 +2,7 @@
 // the owner's help.
 //
 // A private directory gets copies of the write-ahead logs first, of the manifest second, and links
-// to the tables third; it is opened read-only and removed. Why that is one instant:
+// to the tables around it; it is opened read-only and removed. Why that is one instant:
 //   - A log is only appended to. The copies are the log up to some instant T: a log that is there
 //     at the listing was begun when the ones before it were complete.
 //   - The manifest is copied after T. All families flush at once, so it is the database as of some
@@ -10,8 +10,10 @@
 //     the logs bring everything up to T; or it is younger, and the logs are not needed.
 //   - Payloads are ingested before the log names them, and reclaimed after a flush of their
 //     removal: a manifest younger than the log has every payload that the log names.
-//   - A table that the manifest names and that is gone makes the open fail, and the whole is
-//     repeated. Once open, tables stay readable by their descriptors.
+//   - Tables that were there before the manifest was copied are held by hard links, where the file
+//     system and the owner of the files allow them; those of the moments between are linked after
+//     it. A table that the manifest names and that is gone all the same makes the open fail, and
+//     the whole is repeated. Once open, tables stay readable by their descriptors.
 // RocksDB's secondary instances read the manifest first and the logs second, and pass over files
 // that vanished: under ingestion they can show index entries without their blocks (DESIGN.md).
 #include "session/rocksdb_snapshot.h"
@@ -47,7 +49,9 @@ Status errno_status(const std::string& what, int error) {
   StatusCode code = StatusCode::kIoError;
   if (error == ENOENT) code = StatusCode::kNotFound;
   if (error == ENOSPC || error == EDQUOT) code = StatusCode::kOutOfDisk;
-  return {code, "store: " + what + ": " + std::generic_category().message(error)};
+  const bool no_descriptor = error == EMFILE || error == ENFILE;
+  return {code, "store: " + what + ": " + std::generic_category().message(error),
+          no_descriptor ? "close files or raise the limit of open files (ulimit -n)" : ""};
 }
 
 // A directory for one process that goes away with the object.
@@ -164,11 +168,15 @@ Status take_manifest(const std::string& directory, const std::string& copy) {
   return {};
 }
 
+// Those that are not linked yet.
 Status link_tables(const std::string& directory, const std::string& copy) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_with(directory, ".sst"));
   for (const std::string& name : names) {
     const std::string table = directory + "/" + name, link = copy + "/" + name;
-    if (symlink(table.c_str(), link.c_str()) != 0) return errno_status("create " + link, errno);
+    if (::link(table.c_str(), link.c_str()) == 0 || errno == EEXIST) continue;
+    if (errno == ENOENT) continue;  // gone since the listing
+    if (symlink(table.c_str(), link.c_str()) == 0 || errno == EEXIST) continue;
+    return errno_status("create " + link, errno);
   }
   return {};
 }
@@ -176,6 +184,7 @@ Status link_tables(const std::string& directory, const std::string& copy) {
 Result<std::unique_ptr<Storage>> open_once(const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const PrivateDirectory copy, PrivateDirectory::make());
   CAIRN_RETURN_IF_ERROR(take_logs(directory, copy.path()));
+  CAIRN_RETURN_IF_ERROR(link_tables(directory, copy.path()));
   CAIRN_RETURN_IF_ERROR(take_manifest(directory, copy.path()));
   CAIRN_RETURN_IF_ERROR(link_tables(directory, copy.path()));
   Result<std::unique_ptr<Storage>> storage = open_rocksdb_read_only(copy.path());

@@ -1,5 +1,7 @@
 // The command-line program. Uses the public API only; prints results to stdout, errors to stderr.
 
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -35,9 +37,18 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
+// A store may have more tables than a shell's usual limit of open files.
+void raise_limit_of_open_files() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  raise_limit_of_open_files();
   try {
     return run(argc, argv);
   } catch (const std::exception& e) {
