@@ -1,13 +1,15 @@
 // Random lives of a session against a model of what it must hold: messages, turns, cancels that are
 // resumed, forks, rewinds, closed stores, collections, histories that a client sends back edited.
 // After each step the session shows the model's conversation; each answer is the one that a session
-// gives which has never seen anything but these messages. CAIRN_LIVES and CAIRN_LIVES_SEED choose
-// how many and which.
+// gives which has never seen anything but these messages. The store, the same for all lives, keeps
+// its quota and its descriptors. CAIRN_LIVES and CAIRN_LIVES_SEED choose how many and which.
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
@@ -29,6 +31,11 @@ using test::words;
 std::int64_t setting(const char* name, std::int64_t otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::atoll(value);
+}
+
+std::ptrdiff_t open_descriptors() {
+  namespace fs = std::filesystem;
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
 using Conversation = std::vector<Message>;
@@ -240,12 +247,20 @@ TEST(RandomLife, a_session_says_what_a_cold_one_says) {
   const auto seed = static_cast<std::uint32_t>(setting("CAIRN_LIVES_SEED", std::random_device{}()));
   std::printf("seed %u\n", seed);
   std::fflush(stdout);
-  LiveStore store, cold;
+  StoreOptions options = test::run_options();
+  options.quota_bytes = 64 << 20;
+  LiveStore store(test::live_model(), options), cold;
   Tally tally;
+  std::ptrdiff_t n_descriptors = 0;
   for (std::int64_t i = 0; i < n_lives && !HasFailure(); ++i) {
     const auto own = static_cast<std::uint32_t>(seed + i);
     SCOPED_TRACE("CAIRN_LIVES=1 CAIRN_LIVES_SEED=" + std::to_string(own));
     Life(store, cold, own, tally).live(8);
+    EXPECT_LE(store.store().stats()->bytes_on_disk, options.quota_bytes);
+    if (i == 10) n_descriptors = open_descriptors();
+    if (i > 10) {
+      EXPECT_LT(open_descriptors(), n_descriptors + 200);
+    }
   }
   std::printf(
       "%lld lives: %d turns (%d cancelled and resumed), %d forks, %d rewinds, %d openings, "
