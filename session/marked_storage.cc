@@ -118,6 +118,8 @@ StoreRecovery compare(const CommitPoint& found, const MarkContent& mark) {
                        " it is lost, or it belongs to another store");
   }
   if (found.number > mark.pending.number) {
+    // A power cut may take the newest, unsynced writes of the mark and leave those of the database.
+    if (!same_boot) return {};
     return {.detail = "the file MARK is older than the database; the mark begins anew"};
   }
   if (found.number < mark.acknowledged.number) {
@@ -263,7 +265,8 @@ class Marking final : public Storage {
       }
     }
     const SessionsDigest::Pairs changed = SessionsDigest::changed(merged);
-    const CommitPoint point = {content_.acknowledged.number + 1, digest_.sum_with(changed)};
+    // A number is never used again: a batch that failed may be in the database all the same.
+    const CommitPoint point = {content_.pending.number + 1, digest_.sum_with(changed)};
     CAIRN_RETURN_IF_ERROR(
         put_record(Family::kMeta, std::string(kCommitKey), encode_number(point.number), merged));
     digest_.prepare(changed);

@@ -81,7 +81,9 @@ struct IoFailureTest : testing::Test {
                                     ? StatusCode::kOutOfDisk
                                     : StatusCode::kIoError;
     if (code != StatusCode::kOk && code != expected) expect_good(told.text.data(), where);
-    const Bounds bounds = {told.progress.acknowledged, told.progress.begun};
+    const Bounds bounds = {.first = told.progress.acknowledged,
+                           .last = told.progress.begun,
+                           .acknowledged = told.progress.acknowledged};
     expect_good(run_isolated([&] {
                   return check(script, store, bounds, n_trials % 4 == 0 ? 4 : 0);
                 }).problem(),
@@ -168,14 +170,19 @@ TEST_F(IoFailureTest, each_sync_fails_and_then_the_machine) {
     expect_good(live_with(script, {.kinds = syncs, .at = n}, -1, record).problem(), where);
     ++outcomes[static_cast<StatusCode>(told.code.load())];
     const std::vector<TapEntry> entries = load_record(record);
-    const Bounds bounds = {told.progress.synced, told.progress.begun};
+    const Bounds bounds = {.first = told.progress.synced,
+                           .last = told.progress.begun,
+                           .acknowledged = told.progress.acknowledged};
     for (const FailedSync left : {FailedSync::kKept, FailedSync::kDropped, FailedSync::kHalf}) {
       ++n_trials;
       PowerCut disk(store, left);
       for (const TapEntry& entry : entries) disk.add(entry);
       fs::remove_all(dead);
       disk.build(dead, n % 2 == 0 ? CutStyle::kNothing : CutStyle::kBeginnings, random);
-      expect_good(run_isolated([&] { return check(script, dead, bounds); }).problem(),
+      expect_good(run_isolated([&] {
+                    tap_reboot();
+                    return check(script, dead, bounds);
+                  }).problem(),
                   where + ", bytes left: " + std::to_string(static_cast<int>(left)));
     }
   }
@@ -198,7 +205,9 @@ TEST_F(IoFailureTest, a_disk_fills_up_and_is_freed) {
     const auto code = static_cast<StatusCode>(told.code.load());
     ++outcomes[code];
     EXPECT_TRUE(code == StatusCode::kOk || code == StatusCode::kOutOfDisk) << told.text.data();
-    const Bounds bounds = {told.progress.acknowledged, told.progress.begun};
+    const Bounds bounds = {.first = told.progress.acknowledged,
+                           .last = told.progress.begun,
+                           .acknowledged = told.progress.acknowledged};
     expect_good(
         run_isolated([&] { return check(script, store, bounds, script.n_steps()); }).problem(),
         where + ", freed");

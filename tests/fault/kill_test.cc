@@ -69,7 +69,9 @@ struct KillTest : testing::Test {
 
   // The store is in one of the states that the last life may have left; told.found is which.
   void expect_kept(const Script& script, const std::string& where, int n_more = 0) {
-    const Bounds bounds = {told.progress.acknowledged, told.progress.begun};
+    const Bounds bounds = {.first = told.progress.acknowledged,
+                           .last = told.progress.begun,
+                           .acknowledged = told.progress.acknowledged};
     const Ending ending =
         run_isolated([&] { return check(script, store, bounds, n_more, &told.found); });
     EXPECT_EQ(ending.problem(), "") << where << ", states " << bounds.first << ".." << bounds.last;

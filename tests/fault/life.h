@@ -21,9 +21,10 @@ struct Progress {
   void acknowledge(const Script& script, int k);
 };
 
-// States that a fault may leave: `first` at least, `last` at most.
+// States that a fault may leave: `first` at least, `last` at most. A store that is in a state
+// before `acknowledged` may say that buffered commits were lost, another may not.
 struct Bounds {
-  int first = 0, last = 0;
+  int first = 0, last = 0, acknowledged = 0;
 };
 
 // The notes that a life leaves in the tap's record: what it began, what was acknowledged.
@@ -37,8 +38,9 @@ void read_note(const Script& script, std::int64_t note, Bounds& bounds);
 Status live(const Script& script, const std::string& directory, int from, int to,
             Progress& progress, bool killed_at_end = false);
 
-// Opens the store and looks for one of the allowed states; a complaint if there is none or the
-// store reports a loss. `n_more`: steps to do from there, to be found after opening again.
+// Opens the store and looks for one of the allowed states; a complaint if there is none, or if the
+// store reports a loss that there is not. `n_more`: steps to do from there, to be found after
+// opening again.
 std::string check(const Script& script, const std::string& directory, Bounds bounds, int n_more = 0,
                   int* found = nullptr);
 

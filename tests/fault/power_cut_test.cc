@@ -57,7 +57,10 @@ struct PowerCutTest : testing::Test {
     fs::remove_all(target);
     disk.build(target, style, random);
     const int n_more = n_cuts++ % 8 == 0 ? 5 : 0;
-    const Ending ending = run_isolated([&] { return check(script, target, bounds, n_more); });
+    const Ending ending = run_isolated([&] {
+      tap_reboot();
+      return check(script, target, bounds, n_more);
+    });
     if (ending.problem().empty()) return;
     if (is_reordered(style) && is_refusal(ending)) {
       ++n_refused;
@@ -115,6 +118,17 @@ TEST_F(PowerCutTest, a_disk_that_ignores_syncs_is_noticed) {
     }
   }
   disk.build(folder / "cut", CutStyle::kNamesOnly, random);
+  const Ending lost = run_isolated([&] {
+    tap_reboot();
+    const auto store = session::SessionStore::open(folder / "cut");
+    // A header that was never written into a table is gone with the log.
+    if (store.status().code() == StatusCode::kCorrupt) return std::string();
+    if (!store.ok()) return store.status().to_string();
+    const StoreRecovery& recovery = (*store)->recovery();
+    return recovery.rolled_back && recovery.commits_lost > 0 ? std::string()
+                                                             : "no report: " + recovery.detail;
+  });
+  EXPECT_EQ(lost.problem(), "");
   EXPECT_NE(run_isolated([&] { return check(script, folder / "cut", bounds); }).problem(), "");
 }
 

@@ -85,6 +85,9 @@ void tap_fault(const Fault& fault);
 // back. -1 = no limit. `statvfs` does not know: others are quicker to take what it promises.
 void tap_limit_space(std::int64_t n_bytes);
 
+// From here on this process sees another start of the machine than the processes before it.
+void tap_reboot();
+
 TapCounts tap_counts();
 
 // Recording is for directories that do not exist when watching begins.
