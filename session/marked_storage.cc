@@ -248,8 +248,9 @@ class Marking final : public Storage {
       return merge_and_write(group);
     } catch (...) {
       // Where the batch may be written and the mark does not say so, no other may follow.
-      if (handed_over_) failure_ = out_of_memory_;
-      return out_of_memory_;
+      if (!handed_over_) return out_of_memory_;
+      failure_ = end_unknown_;
+      return failure_;
     }
   }
 
@@ -309,7 +310,11 @@ class Marking final : public Storage {
   Status failure_;
   bool handed_over_ = false;  // a batch is with the database, the mark does not say yet how it went
   // Made in time: there may be no memory to say so.
-  const Status out_of_memory_ = {StatusCode::kOutOfMemory, "store: out of memory in a commit"};
+  const Status out_of_memory_ = {StatusCode::kOutOfMemory, "store: out of memory in a commit",
+                                 "free memory and try again"};
+  const Status end_unknown_ = {StatusCode::kOutOfMemory,
+                               "store: out of memory in a commit, which may be written or not",
+                               "close the store and open it again"};
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
