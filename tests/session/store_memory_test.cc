@@ -22,24 +22,11 @@
 #include "session/marked_storage.h"
 #include "tests/session/sample_sessions.h"
 #include "tests/session/store_samples.h"
+#include "tests/support/failing_allocations.h"
 #include "tests/support/temporary_folder.h"
 
-namespace {
-
-// Allocations of this thread until one fails; negative = none fails.
-thread_local std::int64_t allocations_left = -1;
-thread_local bool fails_once = false;
-
-void* allocate(std::size_t n_bytes) noexcept {
-  if (allocations_left == 0) {
-    if (fails_once) allocations_left = -1;
-    return nullptr;
-  }
-  if (allocations_left > 0) --allocations_left;
-  return std::malloc(n_bytes == 0 ? 1 : n_bytes);
-}
-
-}  // namespace
+using cairn::test::allocations_left;
+using cairn::test::fails_once;
 
 namespace cairn::session {
 namespace {
@@ -479,15 +466,3 @@ INSTANTIATE_TEST_SUITE_P(, StoreMemory, testing::Bool(),
 
 }  // namespace
 }  // namespace cairn::session
-
-// Not inlined: GCC would take free() in a delete expression for a mistake.
-[[gnu::noinline]] void* operator new(std::size_t n_bytes) {
-  void* memory = allocate(n_bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void* operator new(std::size_t n_bytes, const std::nothrow_t&) noexcept {
-  return allocate(n_bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -11,23 +11,10 @@
 #include <vector>
 
 #include "tests/session/live_session.h"
+#include "tests/support/failing_allocations.h"
 
-namespace {
-
-// Allocations of this thread until one fails; negative = none fails.
-thread_local std::int64_t allocations_left = -1;
-thread_local bool fails_once = false;
-
-void* allocate(std::size_t n_bytes) noexcept {
-  if (allocations_left == 0) {
-    if (fails_once) allocations_left = -1;
-    return nullptr;
-  }
-  if (allocations_left > 0) --allocations_left;
-  return std::malloc(n_bytes == 0 ? 1 : n_bytes);
-}
-
-}  // namespace
+using cairn::test::allocations_left;
+using cairn::test::fails_once;
 
 namespace cairn {
 namespace {
@@ -108,14 +95,3 @@ TEST(TurnMemory, a_turn_stops_even_without_memory_to_say_so) { fail_each_allocat
 
 }  // namespace
 }  // namespace cairn
-
-[[gnu::noinline]] void* operator new(std::size_t n_bytes) {
-  void* memory = allocate(n_bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void* operator new(std::size_t n_bytes, const std::nothrow_t&) noexcept {
-  return allocate(n_bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -1,0 +1,41 @@
+// Allocations that fail when a test says so: replaces the program's operator new. For one file of a
+// program.
+#ifndef CAIRN_TESTS_SUPPORT_FAILING_ALLOCATIONS_H_
+#define CAIRN_TESTS_SUPPORT_FAILING_ALLOCATIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace cairn::test {
+
+// Allocations of this thread until one fails; negative = none fails.
+inline thread_local std::int64_t allocations_left = -1;
+// Only that one fails, and not all after it.
+inline thread_local bool fails_once = false;
+
+inline void* allocate(std::size_t n_bytes) noexcept {
+  if (allocations_left == 0) {
+    if (fails_once) allocations_left = -1;
+    return nullptr;
+  }
+  if (allocations_left > 0) --allocations_left;
+  return std::malloc(n_bytes == 0 ? 1 : n_bytes);
+}
+
+}  // namespace cairn::test
+
+// Not inlined: GCC would take free() in a delete expression for a mistake.
+[[gnu::noinline]] void* operator new(std::size_t n_bytes) {
+  void* memory = cairn::test::allocate(n_bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void* operator new(std::size_t n_bytes, const std::nothrow_t&) noexcept {
+  return cairn::test::allocate(n_bytes);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+#endif  // CAIRN_TESTS_SUPPORT_FAILING_ALLOCATIONS_H_
