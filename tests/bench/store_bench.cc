@@ -259,6 +259,8 @@ void kill_an_owner(const std::string& path, int n_groups, std::chrono::milliseco
 }
 
 void measure_reopening(const std::string& path, const Flags& flags) {
+  const int n_kills = flags.number("--kills", 30);
+  if (n_kills < 1) return;
   const auto n_blocks = static_cast<std::uint32_t>(flags.number("--store-blocks", 4400));
   {
     auto store = open_store(path);
@@ -270,7 +272,7 @@ void measure_reopening(const std::string& path, const Flags& flags) {
   std::mt19937 random(1);
   const int n_full_log = flags.number("--groups", 20'000);
   std::vector<double> after_answer, after_full_log, after_close;
-  for (int i = 0; i < flags.number("--kills", 30); ++i) {
+  for (int i = 0; i < n_kills; ++i) {
     for (const int n_groups : {256, n_full_log}) {
       kill_an_owner(path, n_groups, std::chrono::milliseconds(random() % 100));
       std::unique_ptr<session::SessionStore> store;
