@@ -9,6 +9,7 @@
 #include <system_error>
 #include <unordered_set>
 
+#include "engine/directory_names.h"
 #include "engine/shard_index.h"
 
 namespace cairn::engine {
@@ -26,15 +27,8 @@ std::string file_name(const std::string& path) { return fs::path(path).filename(
 
 // Names of *.safetensors in `folder`, ascending.
 Result<std::vector<std::string>> list_shards(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() == ".safetensors") {
-      names.push_back(entry->path().filename().string());
-    }
-  }
-  if (error) return Status(StatusCode::kIoError, folder + ": cannot list: " + error.message());
+  CAIRN_ASSIGN_OR_RETURN(std::vector<std::string> names, names_in(folder));
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".safetensors"); });
   if (names.empty()) {
     return Status(StatusCode::kNotFound, folder + ": no .safetensors files",
                   "give the folder of a checkpoint");

@@ -19,7 +19,7 @@
 #include <system_error>
 #include <utility>
 
-#include "session/directory_names.h"
+#include "engine/directory_names.h"
 #include "session/rocksdb_files.h"
 
 namespace cairn::session {
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 // Makes the folder, empty.
 Status empty_folder(const std::string& path) {
-  remove_with_files(path);
+  engine::remove_with_files(path);
   if (mkdir(path.c_str(), 0700) == 0) return {};
   const std::error_code error(errno, std::generic_category());
   const bool full = error == std::errc::no_space_on_device;

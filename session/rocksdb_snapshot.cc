@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/directory_names.h"
 #include "session/file_descriptor.h"
 #include "session/rocksdb_storage.h"
 
@@ -54,7 +55,7 @@ Status errno_status(const std::string& what, int error) {
           no_descriptor ? "close files or raise the limit of open files (ulimit -n)" : ""};
 }
 
-// A directory for one process that goes away with the object.
+// A directory of files for one process that goes away with the object.
 class PrivateDirectory {
  public:
   static Result<PrivateDirectory> make() {
@@ -71,8 +72,7 @@ class PrivateDirectory {
     return *this;
   }
   ~PrivateDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
+    if (!path_.empty()) engine::remove_with_files(path_);
   }
 
   const std::string& path() const { return path_; }
@@ -104,13 +104,8 @@ Status copy_file(const std::string& from, const std::string& to) {
 
 // The names in the directory that end so, ascending: RocksDB's numbers have six digits or more.
 Result<std::vector<std::string>> names_with(const std::string& directory, const char* extension) {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator at(directory, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    if (at->path().extension() == extension) names.push_back(at->path().filename().string());
-  }
-  if (error) return errno_status("read " + directory, error.value());
+  CAIRN_ASSIGN_OR_RETURN(std::vector<std::string> names, engine::names_in(directory));
+  std::erase_if(names, [&](const std::string& name) { return !name.ends_with(extension); });
   std::ranges::sort(names, [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
   });

@@ -17,9 +17,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "engine/directory_names.h"
 #include "engine/sha256.h"
 #include "session/boot_id.h"
-#include "session/directory_names.h"
 
 namespace cairn::session {
 namespace {
@@ -162,7 +162,7 @@ Status create_directory(const std::string& path) {
 enum class Contents { kNothing, kStore, kOther };
 
 Result<Contents> contents_of(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, engine::names_in(path));
   Contents found = Contents::kNothing;
   for (const std::string& name : names) {
     if (name == "FORMAT" || name == "LOCK" || name == "db") return Contents::kStore;
@@ -389,7 +389,7 @@ Result<DirectoryView> look_into(const std::string& path) {
 
 Result<std::int64_t> bytes_on_disk(const std::string& path) {
   constexpr std::int64_t kStatBlockBytes = 512;  // unit of st_blocks on Linux
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, engine::names_in(path));
   struct stat info = {};
   std::int64_t sum = lstat(path.c_str(), &info) == 0 ? kStatBlockBytes * info.st_blocks : 0;
   for (const std::string& name : names) {

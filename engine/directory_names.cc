@@ -1,4 +1,4 @@
-#include "session/directory_names.h"
+#include "engine/directory_names.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace cairn::session {
+namespace cairn::engine {
 namespace {
 
 struct Closing {
@@ -19,7 +19,7 @@ using OpenDirectory = std::unique_ptr<DIR, Closing>;
 
 Status cannot_read(const std::string& directory, int error) {
   return {error == ENOENT ? StatusCode::kNotFound : StatusCode::kIoError,
-          "store: read " + directory + ": " + std::generic_category().message(error)};
+          "read " + directory + ": " + std::generic_category().message(error)};
 }
 
 }  // namespace
@@ -49,4 +49,4 @@ void remove_with_files(const std::string& directory) noexcept {
   }
 }
 
-}  // namespace cairn::session
+}  // namespace cairn::engine
