@@ -2,7 +2,8 @@
 // the bytes it must read and the operations it must do; kernels/DESIGN.md compares them with what
 // the machine can.
 //
-//   kernels_bench [--threads N] [--only NAME]
+//   kernels_bench [--threads N] [--only NAME]       NAME "limits": what the machine can, nothing
+//   else
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +16,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/kv_row.h"
+#include "kernels/machine_limits.h"
 #include "kernels/number_formats.h"
 
 namespace {
@@ -36,9 +38,13 @@ class Bench {
   }
   Context& context() { return context_; }
 
+  bool wants(const std::string& name) const {
+    return options_.only.empty() || name.find(options_.only) != std::string::npos;
+  }
+
   // `bytes`: weights, caches and activations that a call reads. `flops`: products and sums.
   void run(const std::string& name, double bytes, double flops, const std::function<void()>& call) {
-    if (!options_.only.empty() && name.find(options_.only) == std::string::npos) return;
+    if (!wants(name)) return;
     call();  // warm
     double best = 1e9, total = 0;
     while (total < kSecondsPerKernel) {
@@ -355,6 +361,18 @@ void experts_and_engram(Bench& bench, const KernelTable& k) {
   });
 }
 
+// The bounds, on the threads of the bench.
+void limits(Bench& bench) {
+  if (!bench.wants("limits")) return;
+  std::vector<MachineLimit> all = measure_arithmetic_peaks(bench.context());
+  all.insert(all.begin(), measure_read_bandwidth(bench.context()));
+  for (const MachineLimit& limit : all) {
+    std::printf("limit: %-10s %-7s %9.1f %-8s on %d threads, %d repetitions, %d dropped\n",
+                limit.name.c_str(), limit.instruction_set.c_str(), limit.value.median,
+                limit.unit.c_str(), limit.n_threads, limit.value.n_kept, limit.value.n_dropped);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -366,6 +384,7 @@ int main(int argc, char** argv) {
   }
   Bench bench(options);
   const KernelTable k = select_kernels();
+  limits(bench);
   products(bench, k);
   streams(bench, k);
   attention(bench, k);
