@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -22,7 +23,7 @@ TEST(MachineLoad, repetitions_beside_another_process_are_dropped_and_counted) {
   const pid_t other = fork();
   ASSERT_GE(other, 0);
   if (other == 0) {
-    for (volatile unsigned n = 0;; n = n + 1) {
+    for (std::atomic<unsigned> n = 0;; ++n) {
     }
   }
   const Measured measured = measure(/*n_wanted=*/2, /*n_most=*/3, wait_a_while);
