@@ -54,6 +54,17 @@ std::vector<TokenId> masked_ids(const Tokenizer& tokenizer, int vocab_size) {
   return masked;
 }
 
+constexpr std::int32_t kMaxPrefillChunk = 4096;
+
+// A chunk's experts are read once each, so the more of its rows share one the better, until a row
+// costs its arithmetic: about 8. Bounded by the memory of activations, 0.7 MB a row as released,
+// and by what a waiting turn should bear.
+std::int32_t prefill_chunk_of(const ModelConfig& config) {
+  constexpr int kRowsPerExpert = 8, kLeast = 64, kMost = 512;
+  const int n_active = std::max(1, config.n_active_experts);
+  return std::clamp(kRowsPerExpert * config.n_experts / n_active, kLeast, kMost);
+}
+
 Status check_vocabulary(const ModelConfig& config, const Tokenizer& tokenizer) {
   if (tokenizer.size() <= config.vocab_size) return {};
   return corrupt("tokenizer.json has " + std::to_string(tokenizer.size()) +
@@ -66,9 +77,10 @@ Status check_vocabulary(const ModelConfig& config, const Tokenizer& tokenizer) {
 Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeState> runtime,
                                                        const std::string& folder,
                                                        const ModelOptions& options) {
-  if (options.prefill_chunk < 1 || options.prefill_chunk > 4096) {
+  if (options.prefill_chunk < 0 || options.prefill_chunk > kMaxPrefillChunk) {
     return invalid_argument("prefill_chunk is " + std::to_string(options.prefill_chunk) +
-                            ", must be 1 to 4096");
+                            ", must be 1 to " + std::to_string(kMaxPrefillChunk) +
+                            ", or 0 for the model's own");
   }
   if (options.numerics < Numerics::kReference || options.numerics > Numerics::kF32) {
     return invalid_argument("numerics has no value " +
@@ -83,6 +95,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   if (!parsed.ok()) return in_folder(folder, parsed.status());
   model->config_ = std::move(*parsed);
   const ModelConfig& config = model->config_;
+  if (options.prefill_chunk == 0) model->options_.prefill_chunk = prefill_chunk_of(config);
   if (options.max_context < 0 || options.max_context > config.max_positions) {
     return invalid_argument("max_context is " + std::to_string(options.max_context) +
                             ", the checkpoint allows 1 to " + std::to_string(config.max_positions));
@@ -102,7 +115,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   model->compressed_frequencies_ =
       kernels::rope_frequencies(config.rope_dim, config.compress_rope_theta, yarn);
   model->activations_ = std::make_unique<Activations>(
-      config, std::max<std::int64_t>(options.prefill_chunk, kMaxDecodeRows));
+      config, std::max<std::int64_t>(model->options_.prefill_chunk, kMaxDecodeRows));
 
   model->info_ = describe_model(config);
   if (options.max_context > 0) model->info_.max_context = options.max_context;

@@ -58,6 +58,10 @@ Result<cairn::RuntimeOptions> runtime_options(const cairn_runtime_options& given
                                               std::shared_ptr<HostLog> log) {
   cairn::RuntimeOptions options;
   options.compute_threads = given.compute_threads;
+  if (given.n_compute_cpus > 0) {
+    CAIRN_RETURN_IF_ERROR(required(given.compute_cpus, "compute_cpus"));
+    options.compute_cpus.assign(given.compute_cpus, given.compute_cpus + given.n_compute_cpus);
+  }
   if (given.log_level != CAIRN_LOG_DEFAULT) {
     if (given.log_level < CAIRN_LOG_TRACE || given.log_level > CAIRN_LOG_ERROR) {
       return Status(StatusCode::kUnsupported,

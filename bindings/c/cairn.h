@@ -97,7 +97,7 @@ extern "C" {
 #define CAIRN_VERSION_PATCH 0
 #endif
 /* Rises when functions or fields are added. */
-#define CAIRN_ABI_VERSION 3
+#define CAIRN_ABI_VERSION 4
 
 /* The version of the running library, as "0.1.0". Static. Any thread. Does not block. Since 0.1. */
 CAIRN_API const char* cairn_version(void);
@@ -193,14 +193,18 @@ typedef void (*cairn_finalize_fn)(void* user);
 
 typedef struct cairn_runtime_options {
   size_t struct_size;
-  int32_t compute_threads;        /* threads that compute; 0 = one a core */
+  int32_t compute_threads;        /* threads that compute; 0 = one a compute_cpu, or one a core */
   int32_t log_level;              /* CAIRN_LOG_...: the least level that is logged */
   cairn_log_fn log;               /* NULL = silent */
   void* log_user;                 /* passed to `log` and `log_finalize` */
   cairn_finalize_fn log_finalize; /* may be NULL */
+  /* CPUs that the threads run on, thread i on compute_cpus[i] only, none twice; borrowed during the
+   * call. NULL = where the system puts them. */
+  const int32_t* compute_cpus;
+  size_t n_compute_cpus; /* as many as compute_threads, if that is not 0 */
 } cairn_runtime_options;
 #define CAIRN_RUNTIME_OPTIONS_INIT \
-  { sizeof(cairn_runtime_options), 0, 0, NULL, NULL, NULL }
+  { sizeof(cairn_runtime_options), 0, 0, NULL, NULL, NULL, NULL, 0 }
 
 /* Sets every field to its default. NULL is ignored. The same holds for the other _options_init
  * functions. Since 0.1. */
@@ -210,7 +214,8 @@ CAIRN_API void cairn_runtime_options_init(cairn_runtime_options* options);
  * On success the library owns `log_user`: `log_finalize` is called exactly once, when the runtime
  * and all that keeps it alive are destroyed, on the thread that destroys the last of them. On
  * failure it is not called and `log_user` stays the caller's.
- * Any thread. Does not block. Codes: UNSUPPORTED. Since 0.1. */
+ * Any thread. Does not block. Codes: INVALID_ARGUMENT (a CPU that this process cannot use),
+ * UNSUPPORTED. Since 0.1. */
 CAIRN_API cairn_code cairn_runtime_create(const cairn_runtime_options* options,
                                           cairn_runtime** runtime, cairn_error** error);
 
@@ -230,7 +235,8 @@ enum {
 typedef struct cairn_model_options {
   size_t struct_size;
   int32_t numerics;      /* CAIRN_NUMERICS_... */
-  int32_t prefill_chunk; /* tokens of one prefill step, after which cancel is seen; 0 = 64 */
+  int32_t prefill_chunk; /* tokens of one prefill step, cancel is seen at every layer of it; 0 = as
+                            many as give each expert 8 on average, 64 to 512 */
   int32_t max_context;   /* tokens; 0 = the checkpoint's own limit */
   int32_t reserved;      /* 0 */
 } cairn_model_options;

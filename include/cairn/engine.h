@@ -24,7 +24,11 @@ class LoadedModel;
 }  // namespace engine
 
 struct RuntimeOptions {
-  std::int32_t compute_threads = 0;  // threads for kernels, the strand's own included; 0 = one a core
+  // Threads for kernels, the strand's own included; 0 = one for each of compute_cpus, or one a core.
+  std::int32_t compute_threads = 0;
+  // CPUs that they run on, thread i on compute_cpus[i] only; empty = where the system puts them.
+  // Else there are compute_threads of them, none twice, all of this process.
+  std::vector<std::int32_t> compute_cpus;
   LogSink log;                       // empty = silent
   LogLevel log_level = LogLevel::kInfo;
 };
@@ -50,7 +54,9 @@ enum class Numerics : std::int32_t {
 
 struct ModelOptions {
   Numerics numerics = Numerics::kReference;
-  std::int32_t prefill_chunk = 64;  // rows of one prefill step; cancel is checked between steps
+  // Tokens of one prefill step, 1 to 4096; cancel is checked between layers of a step. 0 = as many as
+  // give each routed expert 8 of them on average, at least 64, at most 512.
+  std::int32_t prefill_chunk = 0;
   std::int32_t max_context = 0;     // tokens; 0 = the checkpoint's own limit
 };
 

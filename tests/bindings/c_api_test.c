@@ -1,5 +1,8 @@
 /* The C API as a C program uses it: conventions first, then a whole session with tool calls.
  *   c_api_test CHECKPOINT EMPTY_FOLDER */
+#define _GNU_SOURCE /* sched_getcpu */
+#include <sched.h>
+
 #include "c_checks.h"
 
 /* ---- Conventions ---------------------------------------------------------------------------- */
@@ -216,6 +219,28 @@ static void unknown_option_values_are_unsupported(void) {
   EXPECT(CAIRN_UNSUPPORTED,
          cairn_model_open(runtime, checkpoint, CAIRN_CSTRING, &model_options, &model, &error));
   cairn_runtime_destroy(&runtime);
+}
+
+static void threads_run_on_the_cpus_that_the_host_names(void) {
+  cairn_runtime_options options = CAIRN_RUNTIME_OPTIONS_INIT;
+  cairn_runtime* runtime = NULL;
+  int32_t cpus[2] = {0, 0};
+  cpus[0] = sched_getcpu();
+  options.compute_cpus = cpus;
+  options.n_compute_cpus = 1;
+  EXPECT_OK(cairn_runtime_create(&options, &runtime, &error));
+  cairn_runtime_destroy(&runtime);
+  options.compute_threads = 2; /* more than there are CPUs for */
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_runtime_create(&options, &runtime, &error));
+  options.n_compute_cpus = 2; /* one twice */
+  cpus[1] = cpus[0];
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_runtime_create(&options, &runtime, &error));
+  cpus[1] = -1;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_runtime_create(&options, &runtime, &error));
+  cpus[1] = 1 << 20;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_runtime_create(&options, &runtime, &error));
+  options.compute_cpus = NULL;
+  EXPECT(CAIRN_INVALID_ARGUMENT, cairn_runtime_create(&options, &runtime, &error));
 }
 
 static void count_finalize(void* user) { ++*(int*)user; }
@@ -745,6 +770,7 @@ int main(int argc, char** argv) {
   RUN(structs_keep_their_layout);
   RUN(option_structs_may_be_older_or_newer);
   RUN(unknown_option_values_are_unsupported);
+  RUN(threads_run_on_the_cpus_that_the_host_names);
   RUN(log_user_is_finalised_once_after_the_last_handle);
   RUN(model_describes_itself);
   RUN(tokens_round_trip);

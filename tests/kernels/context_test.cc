@@ -1,9 +1,14 @@
 #include "kernels/context.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 namespace cairn::kernels {
@@ -57,6 +62,61 @@ TEST(Context, an_exception_reaches_the_caller_when_all_are_done) {
       context.parallel_for(kShares, 1, [&](std::int64_t, std::int64_t) { ++n_done; });
       EXPECT_EQ(n_done, kShares);
     }
+  }
+}
+
+double cpu_seconds_of_this_process() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// Calls that find the workers asleep, half asleep and awake.
+TEST(Context, pauses_of_any_length_between_calls_lose_no_call) {
+  Context context(3);
+  std::int64_t sum = 0;
+  for (int call = 0; call < 400; ++call) {
+    std::atomic<std::int64_t> of_call = 0;
+    context.parallel_for(3, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) of_call += i + 1;
+    });
+    sum += of_call;
+    std::this_thread::sleep_for(std::chrono::microseconds(call % 8 * 20));
+  }
+  EXPECT_EQ(sum, 400 * 6);
+}
+
+TEST(Context, without_calls_it_takes_no_cpu_time) {
+  Context context(4);
+  context.parallel_for(4, 1, [](std::int64_t, std::int64_t) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // asleep by then
+  const double before = cpu_seconds_of_this_process();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(cpu_seconds_of_this_process() - before, 0.005);
+}
+
+TEST(Context, workers_run_on_their_cpu_only) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<std::int32_t> cpus;
+  for (std::int32_t cpu = 0; cpu < CPU_SETSIZE && cpus.size() < 2; ++cpu) {
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &allowed)) cpus.push_back(cpu);
+  }
+  cpus = {cpus.front(), cpus.back()};
+  Context context(2, cpus);
+  for (int call = 0; call < 50; ++call) {
+    context.parallel_for(2, 1, [&](std::int64_t begin, std::int64_t) {
+      if (begin == 1) {
+        EXPECT_EQ(sched_getcpu(), cpus[1]);
+      }
+    });
+  }
+}
+
+TEST(Context, a_cpu_that_is_none_is_refused) {
+  for (const std::int32_t cpu : {-1, CPU_SETSIZE - 1, CPU_SETSIZE, 1 << 30}) {
+    const std::vector<std::int32_t> cpus = {0, cpu};
+    EXPECT_THROW(Context(2, cpus), std::system_error) << cpu;
   }
 }
 

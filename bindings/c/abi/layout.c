@@ -14,6 +14,8 @@ FIELD(cairn_runtime_options, log_level, 12, 4);
 FIELD(cairn_runtime_options, log, 16, 8);
 FIELD(cairn_runtime_options, log_user, 24, 8);
 FIELD(cairn_runtime_options, log_finalize, 32, 8);
+FIELD(cairn_runtime_options, compute_cpus, 40, 8);
+FIELD(cairn_runtime_options, n_compute_cpus, 48, 8);
 FIELD(cairn_model_options, struct_size, 0, 8);
 FIELD(cairn_model_options, numerics, 8, 4);
 FIELD(cairn_model_options, prefill_chunk, 12, 4);
