@@ -119,7 +119,7 @@ def check_itself(work, header):
     first, second = '  int32_t restore;', '  int32_t thinking;'
     swapped = replaced(replaced(header, first, '  int32_t swapped;'), second, first)
     last_field = '} cairn_sync_options;'
-    end = '/* Why the turn failed'
+    end = '/** Why the turn failed'
     added = replaced(header, last_field, f'  int64_t later;\n{last_field}')
     added = replaced(added, end, f'CAIRN_API void cairn_later(int32_t x);\n{end}')
     added = replaced(added, 'CAIRN_ALREADY_EXISTS = 14', 'CAIRN_ALREADY_EXISTS = 14,\n CAIRN_L = 15')
