@@ -8,6 +8,10 @@ target_include_directories(cairn_settings INTERFACE ${PROJECT_SOURCE_DIR}
 target_compile_options(cairn_settings INTERFACE -Wall -Wextra -Wpedantic -ffp-contract=off
                                                 -fvisibility=hidden
                                                 $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+# What every x86 machine since 2009 has. More is chosen at run time (kernels/cpu/simd.h).
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  target_compile_options(cairn_settings INTERFACE -march=x86-64-v2)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in `"literal" + std::string` (its bug 105329).
   target_compile_options(cairn_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

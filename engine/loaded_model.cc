@@ -87,6 +87,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
                             std::to_string(static_cast<int>(options.numerics)));
   }
   std::shared_ptr<LoadedModel> model(new LoadedModel);
+  model->kernels_ = kernels::select_kernels(runtime->instruction_set());
   model->runtime_ = std::move(runtime);
   model->options_ = options;
   model->arithmetic_ = arithmetic_of(options.numerics);

@@ -70,7 +70,7 @@ class LoadedModel {
   Weights weights_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<EngramTables> engram_;
-  kernels::KernelTable kernels_ = kernels::select_kernels();
+  kernels::KernelTable kernels_;
   std::vector<float> window_frequencies_, compressed_frequencies_;
   std::unique_ptr<Activations> activations_;
   ModelInfo info_;

@@ -54,6 +54,7 @@ struct RuntimeState::Loop {
 
 RuntimeState::RuntimeState(const RuntimeOptions& options)
     : logger_(options.log, options.log_level),
+      instruction_set_(options.instruction_set),
       compute_(thread_count(options), options.compute_cpus),
       loop_(std::make_shared<Loop>()),
       thread_([loop = loop_] { loop->io.run(); }) {
@@ -99,6 +100,11 @@ Result<Runtime> Runtime::create(const RuntimeOptions& options) {
                             ", must be 0 (one a core) to " + std::to_string(kMaxThreads));
   }
   CAIRN_RETURN_IF_ERROR(engine::check_cpus(options));
+  if (options.instruction_set < InstructionSet::kBest ||
+      options.instruction_set > InstructionSet::kNeon) {
+    return invalid_argument("instruction_set has no value " +
+                            std::to_string(static_cast<int>(options.instruction_set)));
+  }
   try {
     return Runtime(std::make_shared<engine::RuntimeState>(options));
   } catch (const std::exception& e) {  // no thread to be had

@@ -27,10 +27,12 @@ class RuntimeState {
   Scheduler& scheduler() { return scheduler_; }
   kernels::Context& compute() { return compute_; }
   Logger& logger() { return logger_; }
+  InstructionSet instruction_set() const { return instruction_set_; }  // the ceiling
 
  private:
   struct Loop;
   Logger logger_;
+  InstructionSet instruction_set_;
   kernels::Context compute_;
   Scheduler scheduler_{[this](std::function<void()> task) { post(std::move(task)); }};
   std::shared_ptr<Loop> loop_;  // also held by the thread

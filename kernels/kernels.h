@@ -1,8 +1,9 @@
 // The dispatch table: one function pointer per operation, filled once at open. The engine calls
-// through it only, so a faster version of an operation is one line in select.cc.
+// through it only. A file of faster versions is one line in select.cc.
 #ifndef CAIRN_KERNELS_KERNELS_H_
 #define CAIRN_KERNELS_KERNELS_H_
 
+#include "cairn/instruction_set.h"
 #include "kernels/compressor_pool.h"
 #include "kernels/engram_rows.h"
 #include "kernels/expert_routing.h"
@@ -39,8 +40,16 @@ struct KernelTable {
   EngramUpdateFn* engram_update;
 };
 
-// The table of this machine; every entry is set.
-KernelTable select_kernels();
+// What `ceiling` comes to on this machine: itself, or the best set below that there is. Never
+// kBest.
+InstructionSet usable_instruction_set(InstructionSet ceiling);
+
+// The fastest kernels of this machine that use no more than `ceiling`; every entry is set. All
+// tables compute the same bits.
+KernelTable select_kernels(InstructionSet ceiling = InstructionSet::kBest);
+
+// Puts the versions that there are for `set` into the table. cpu/<op>_simd.cc
+void use_rms_norm(InstructionSet set, KernelTable& table);
 
 }  // namespace cairn::kernels
 

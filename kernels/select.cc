@@ -1,8 +1,9 @@
 #include "kernels/kernels.h"
 
 namespace cairn::kernels {
+namespace {
 
-KernelTable select_kernels() {
+KernelTable scalar_kernels() {
   return {
       .matmul_fp8_q8 = matmul_fp8_q8_scalar,
       .matmul_fp4_q8 = matmul_fp4_q8_scalar,
@@ -26,6 +27,15 @@ KernelTable select_kernels() {
       .engram_gather = engram_gather_scalar,
       .engram_update = engram_update_scalar,
   };
+}
+
+}  // namespace
+
+KernelTable select_kernels(InstructionSet ceiling) {
+  const InstructionSet set = usable_instruction_set(ceiling);
+  KernelTable table = scalar_kernels();
+  use_rms_norm(set, table);
+  return table;
 }
 
 }  // namespace cairn::kernels

@@ -177,6 +177,7 @@ const std::vector<Package> kPackages = {
     {"CLI11", "CLI/.*", "bindings/cli/[a-z_]+\\.cc"},
     {"GoogleTest", "(gtest|gmock)/.*", "none: tests only"},
     {"intrinsics", ".*intrin\\.h|arm_neon\\.h|cpuid\\.h", "kernels/cpu/.*"},
+    {"Highway", "hwy/.*", "kernels/cpu/.*"},
     {"CUDA", "cuda.*", "kernels/cuda/.*"},
 };
 

@@ -56,12 +56,16 @@ class HostLog {
 
 Result<cairn::RuntimeOptions> runtime_options(const cairn_runtime_options& given,
                                               std::shared_ptr<HostLog> log) {
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(given.reserved));
   cairn::RuntimeOptions options;
   options.compute_threads = given.compute_threads;
   if (given.n_compute_cpus > 0) {
     CAIRN_RETURN_IF_ERROR(required(given.compute_cpus, "compute_cpus"));
     options.compute_cpus.assign(given.compute_cpus, given.compute_cpus + given.n_compute_cpus);
   }
+  CAIRN_ASSIGN_OR_RETURN(
+      options.instruction_set,
+      enum_option(given.instruction_set, cairn::InstructionSet::kNeon, "instruction_set"));
   if (given.log_level != CAIRN_LOG_DEFAULT) {
     if (given.log_level < CAIRN_LOG_TRACE || given.log_level > CAIRN_LOG_ERROR) {
       return Status(StatusCode::kUnsupported,

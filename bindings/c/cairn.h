@@ -208,6 +208,16 @@ enum {
   CAIRN_LOG_ERROR = 5
 };
 
+/** How much of the machine's instructions is used. Where it lacks a set, the best that it has below
+ * is. Results are the same bits on every set; speed is not. */
+enum {
+  CAIRN_INSTRUCTIONS_BEST = 0,   /**< whatever the machine has: the default */
+  CAIRN_INSTRUCTIONS_SCALAR = 1, /**< plain definitions: for checks */
+  CAIRN_INSTRUCTIONS_AVX2 = 2,   /**< x86: AVX2 with FMA and F16C */
+  CAIRN_INSTRUCTIONS_AVX512 = 3, /**< x86: AVX-512 with VNNI */
+  CAIRN_INSTRUCTIONS_NEON = 4    /**< AArch64 */
+};
+
 /** One line of the log, without a newline. `text` is borrowed for the call and does not end with a
  * zero. Called from any thread, one call at a time. Must not call any function of this library. */
 typedef void (*cairn_log_fn)(void* user, int32_t level, const char* text, size_t n_bytes);
@@ -225,11 +235,13 @@ typedef struct cairn_runtime_options {
   /** CPUs that the threads run on, thread i on compute_cpus[i] only, none twice; borrowed during the
    * call. NULL = where the system puts them. */
   const int32_t* compute_cpus;
-  size_t n_compute_cpus; /**< as many as compute_threads, if that is not 0 */
+  size_t n_compute_cpus;   /**< as many as compute_threads, if that is not 0 */
+  int32_t instruction_set; /**< CAIRN_INSTRUCTIONS_...: the most that computing may use */
+  int32_t reserved;        /**< 0 */
 } cairn_runtime_options;
 /** Initialises a cairn_runtime_options. */
 #define CAIRN_RUNTIME_OPTIONS_INIT \
-  { sizeof(cairn_runtime_options), 0, 0, NULL, NULL, NULL, NULL, 0 }
+  { sizeof(cairn_runtime_options), 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0 }
 
 /** Sets every field to its default; the options stay the caller's. NULL is ignored. Any thread. Does
  * not block. Since 0.1. */

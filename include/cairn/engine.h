@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/instruction_set.h"
 #include "cairn/log.h"
 #include "cairn/message.h"
 #include "cairn/status.h"
@@ -31,6 +32,7 @@ struct RuntimeOptions {
   std::vector<std::int32_t> compute_cpus;
   LogSink log;                       // empty = silent
   LogLevel log_level = LogLevel::kInfo;
+  InstructionSet instruction_set = InstructionSet::kBest;  // the most that kernels may use
 };
 
 // Owns the strand on which all models of this runtime compute, and the compute threads.

@@ -152,6 +152,7 @@ static void init_functions_equal_init_macros(void) {
 static void structs_keep_their_layout(void) {
   if (sizeof(void*) != 8) return;
   CHECK(offsetof(cairn_runtime_options, log_finalize) == 32);
+  CHECK(offsetof(cairn_runtime_options, reserved) == 60);
   CHECK(offsetof(cairn_model_options, reserved) == 20);
   CHECK(offsetof(cairn_model_info, global_kv_bytes_per_token) == 72);
   CHECK(offsetof(cairn_store_options, key_user) == 56);
@@ -205,6 +206,12 @@ static void unknown_option_values_are_unsupported(void) {
   cairn_model_options model_options = CAIRN_MODEL_OPTIONS_INIT;
   cairn_runtime* runtime = NULL;
   cairn_model* model = NULL;
+  options.instruction_set = CAIRN_INSTRUCTIONS_NEON + 1;
+  EXPECT(CAIRN_UNSUPPORTED, cairn_runtime_create(&options, &runtime, &error));
+  options.instruction_set = CAIRN_INSTRUCTIONS_SCALAR;
+  options.reserved = 1;
+  EXPECT(CAIRN_UNSUPPORTED, cairn_runtime_create(&options, &runtime, &error));
+  options.reserved = 0;
   options.log_level = CAIRN_LOG_ERROR + 1;
   cairn_error* unknown = NULL;
   CHECK(cairn_runtime_create(&options, &runtime, &unknown) == CAIRN_UNSUPPORTED);

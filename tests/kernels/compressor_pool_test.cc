@@ -6,9 +6,11 @@
 namespace cairn::kernels::test {
 namespace {
 
-TEST(CompressorPool, agrees_with_the_golden_vectors) {
+CAIRN_KERNEL_SUITE(CompressorPool);
+
+TEST_P(CompressorPool, agrees_with_the_golden_vectors) {
   const auto file = unit_file("pool_router");
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   Context context(1);
   const std::vector<float> values = file.tensor("pool_kv").values;
   const std::vector<float> gates = file.tensor("pool_score").values;
@@ -45,9 +47,9 @@ TEST(CompressorPool, agrees_with_the_golden_vectors) {
   EXPECT_EQ(out.values(), file.tensor("pool_latent").values);
 }
 
-TEST(CompressorPool, pools_any_ratio_and_is_row_invariant) {
+TEST_P(CompressorPool, pools_any_ratio_and_is_row_invariant) {
   Rng rng(50);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t ratio : {1, 2, 4}) {
     for (const std::int64_t dim : {1, 9, 64}) {
       const std::int64_t groups = 11, width = ratio * dim;

@@ -10,6 +10,8 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(EngramRows);
+
 boost::json::value golden_hash() {
   std::ifstream in(CAIRN_TEST_DATA "/unit/engram_hash.json", std::ios::binary);
   return boost::json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
@@ -30,9 +32,9 @@ std::vector<std::uint64_t> flat(const boost::json::value& v) {
   return out;
 }
 
-TEST(EngramRows, hash_ids_are_the_golden_ones) {
+TEST_P(EngramRows, hash_ids_are_the_golden_ones) {
   const boost::json::value json = golden_hash();
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const std::vector<std::uint64_t> ids = flat(json.at("compressed_ids"));
   for (const bool dead : {false, true}) {
     std::vector<std::int32_t> classes(ids.begin(), ids.end());
@@ -75,9 +77,9 @@ TEST(EngramRows, hash_ids_are_the_golden_ones) {
   }
 }
 
-TEST(EngramRows, gather_dequantises_exactly) {
+TEST_P(EngramRows, gather_dequantises_exactly) {
   Rng rng(80);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const std::int64_t table_rows = 30, width = 64, columns = 3, rows = 11;
   const std::vector<std::uint8_t> codes = rng.e4m3_codes(table_rows * width);
   const std::vector<std::uint8_t> scales = rng.scales(table_rows * width / 32);
@@ -99,15 +101,15 @@ TEST(EngramRows, gather_dequantises_exactly) {
   }
 }
 
-TEST(EngramRows, gate_has_the_published_shape) {
+TEST_P(EngramRows, gate_has_the_published_shape) {
   EXPECT_FLOAT_EQ(engram_gate(0.0f), 1 / (1 + std::exp(-1e-3f)));  // the floor, positive
   EXPECT_FLOAT_EQ(engram_gate(4.0f), 1 / (1 + std::exp(-2.0f)));
   EXPECT_FLOAT_EQ(engram_gate(-4.0f), 1 / (1 + std::exp(2.0f)));
 }
 
-TEST(EngramRows, update_follows_the_formula) {
+TEST_P(EngramRows, update_follows_the_formula) {
   Rng rng(81);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t dim : {5, 32, 131}) {
     const std::int64_t streams = 4, rows = 9, width = streams * dim, kv_width = width + dim;
     const std::vector<float> h = rng.bf16_normals(rows * width),

@@ -10,6 +10,8 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(ExpertRouting);
+
 struct Routed {
   std::vector<std::int32_t> ids;
   std::vector<float> weights, biased;
@@ -22,7 +24,7 @@ Routed routed(const std::vector<float>& logits, const std::vector<float>& bias, 
   Context context(1);
   Guarded<std::int32_t> ids(rows * active);
   Guarded<float> weights(rows * active), biased(rows * n);
-  select_kernels().route(context, {.logits = logits.data(),
+  tested_kernels().route(context, {.logits = logits.data(),
                                    .bias = bias.data(),
                                    .rows = rows,
                                    .n_experts = n,
@@ -36,14 +38,14 @@ Routed routed(const std::vector<float>& logits, const std::vector<float>& bias, 
   return {ids.values(), weights.values(), biased.values()};
 }
 
-TEST(ExpertRouting, agrees_with_the_golden_vectors) {
+TEST_P(ExpertRouting, agrees_with_the_golden_vectors) {
   const auto file = unit_file("pool_router");
   std::vector<Bf16> gate;
   for (const float w : file.tensor("gate_weight").values) gate.push_back(to_bf16(w));
   const std::vector<float> x = file.tensor("gate_x").values;
   std::vector<float> logits(9 * 8);
   Context context(1);
-  select_kernels().matmul_bf16(context, {.x = x.data(),
+  tested_kernels().matmul_bf16(context, {.x = x.data(),
                                          .rows = 9,
                                          .x_stride = 128,
                                          .w = {gate.data(), 8, 128},
@@ -58,7 +60,7 @@ TEST(ExpertRouting, agrees_with_the_golden_vectors) {
   }
 }
 
-TEST(ExpertRouting, chooses_by_biased_and_weighs_by_unbiased_scores) {
+TEST_P(ExpertRouting, chooses_by_biased_and_weighs_by_unbiased_scores) {
   Rng rng(70);
   for (int trial = 0; trial < 100; ++trial) {
     const std::int64_t n = 5 + rng.below(40), active = 1 + rng.below(5), rows = 4;
@@ -92,9 +94,9 @@ TEST(ExpertRouting, chooses_by_biased_and_weighs_by_unbiased_scores) {
   }
 }
 
-TEST(ExpertRouting, is_row_invariant_and_may_skip_the_normalisation) {
+TEST_P(ExpertRouting, is_row_invariant_and_may_skip_the_normalisation) {
   Rng rng(71);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const std::int64_t n = 17, active = 4, rows = 23;
   const std::vector<float> logits = rng.normals(rows * n), bias = rng.normals(n);
   expect_row_invariant(rows, active,
@@ -112,9 +114,9 @@ TEST(ExpertRouting, is_row_invariant_and_may_skip_the_normalisation) {
   EXPECT_NEAR(plain.weights[0], std::sqrt(std::log1p(std::exp(2.0))), 1e-6);
 }
 
-TEST(ExpertRouting, swiglu_clamps_and_weighs) {
+TEST_P(ExpertRouting, swiglu_clamps_and_weighs) {
   Rng rng(72);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t dim : {1, 13, 64}) {
     for (const float limit : {0.0f, 1.0f, 10.0f}) {
       for (const bool shared : {false, true}) {

@@ -8,6 +8,8 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(HyperConnection);
+
 constexpr std::int64_t kStreams = 4, kNumbers = 24;
 constexpr std::int64_t kCoefficients = 2 * kStreams + kStreams * kStreams;
 
@@ -75,7 +77,7 @@ std::vector<double> exact_coefficients(const double* m, const std::vector<float>
   return out;
 }
 
-TEST(HyperConnection, coefficients_are_the_golden_ones) {
+TEST_P(HyperConnection, coefficients_are_the_golden_ones) {
   const auto file = unit_file("sinkhorn");
   const golden::Tensor mixes = file.tensor("mixes");
   const std::vector<float> ours =
@@ -90,7 +92,7 @@ TEST(HyperConnection, coefficients_are_the_golden_ones) {
 }
 
 // Spec appendix A.4, printed with 7 (pre, post) and 6 (comb) digits.
-TEST(HyperConnection, published_coefficients) {
+TEST_P(HyperConnection, published_coefficients) {
   std::vector<float> m = {.3f, -.2f, .1f, .5f, -.4f, .2f, 0, .6f}, base;
   for (int i = 0; i < 16; ++i) m.push_back(static_cast<float>(7 * i % 11 - 5) / 4);
   for (int i = 0; i < 24; ++i) base.push_back(static_cast<float>(5 * i % 7 - 3) / 10);
@@ -104,7 +106,7 @@ TEST(HyperConnection, published_coefficients) {
   }
 }
 
-TEST(HyperConnection, comb_is_doubly_stochastic) {
+TEST_P(HyperConnection, comb_is_doubly_stochastic) {
   Rng rng(30);
   const std::vector<float> ours =
       coefficients(rng.normals(50 * kNumbers), {1, 1, 1}, rng.normals(kNumbers));
@@ -117,9 +119,9 @@ TEST(HyperConnection, comb_is_doubly_stochastic) {
   }
 }
 
-TEST(HyperConnection, mix_is_exact_to_the_rounding_of_its_coefficients) {
+TEST_P(HyperConnection, mix_is_exact_to_the_rounding_of_its_coefficients) {
   Rng rng(31);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t dim : {3, 32, 130, 640}) {
     const std::int64_t width = kStreams * dim, rows = 9;
     const std::vector<float> h = rng.bf16_normals(rows * width), base = rng.normals(kNumbers);
@@ -176,9 +178,9 @@ TEST(HyperConnection, mix_is_exact_to_the_rounding_of_its_coefficients) {
   }
 }
 
-TEST(HyperConnection, collapse_and_expand_follow_their_formulas) {
+TEST_P(HyperConnection, collapse_and_expand_follow_their_formulas) {
   Rng rng(32);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t dim : {1, 7, 33, 128}) {
     for (const bool rounded : {false, true}) {
       const std::int64_t rows = 35, width = kStreams * dim;

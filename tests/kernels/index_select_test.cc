@@ -11,12 +11,14 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(IndexSelect);
+
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 std::vector<std::int32_t> top_k(const std::vector<float>& scores, std::int64_t k) {
   Context context(1);
   Guarded<std::int32_t> out(k);
-  select_kernels().top_k(context, {.scores = scores.data(),
+  tested_kernels().top_k(context, {.scores = scores.data(),
                                    .n = static_cast<std::int64_t>(scores.size()),
                                    .k = k,
                                    .out = out.data()});
@@ -29,7 +31,7 @@ std::vector<std::uint8_t> kept_blocks(const std::vector<float>& scores, std::int
   Context context(1);
   const auto n = static_cast<std::int64_t>(scores.size());
   Guarded<std::uint8_t> kept((n + block_size - 1) / block_size);
-  select_kernels().candidate_blocks(context, {.scores = scores.data(),
+  tested_kernels().candidate_blocks(context, {.scores = scores.data(),
                                               .n = n,
                                               .block_size = block_size,
                                               .top_blocks = top_blocks,
@@ -38,7 +40,7 @@ std::vector<std::uint8_t> kept_blocks(const std::vector<float>& scores, std::int
   return kept.values();
 }
 
-TEST(IndexSelect, golden_selections) {
+TEST_P(IndexSelect, golden_selections) {
   const auto file = unit_file("selection");
   const golden::Tensor scores = file.tensor("score");
   const std::vector<std::int64_t> lens = file.integers("lens");
@@ -71,7 +73,7 @@ std::vector<float> tied_scores(Rng& rng, std::int64_t n) {
   return scores;
 }
 
-TEST(IndexSelect, top_k_is_the_sorted_head_whatever_the_ties) {
+TEST_P(IndexSelect, top_k_is_the_sorted_head_whatever_the_ties) {
   Rng rng(60);
   for (int trial = 0; trial < 400; ++trial) {
     const std::int64_t n = rng.below(70), k = 1 + rng.below(40);
@@ -91,7 +93,7 @@ TEST(IndexSelect, top_k_is_the_sorted_head_whatever_the_ties) {
   }
 }
 
-TEST(IndexSelect, pool_keeps_the_best_blocks_and_the_newest) {
+TEST_P(IndexSelect, pool_keeps_the_best_blocks_and_the_newest) {
   Rng rng(61);
   for (int trial = 0; trial < 400; ++trial) {
     const std::int64_t n = 1 + rng.below(100), size = 1 + rng.below(9), top = 1 + rng.below(6);
@@ -118,9 +120,9 @@ TEST(IndexSelect, pool_keeps_the_best_blocks_and_the_newest) {
   }
 }
 
-TEST(IndexSelect, scores_follow_the_formula_whatever_the_neighbours_and_pages) {
+TEST_P(IndexSelect, scores_follow_the_formula_whatever_the_neighbours_and_pages) {
   Rng rng(62);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const RowFormat format : {RowFormat::kF32, RowFormat::kQm4}) {
     for (const bool rounded : {false, true}) {
       const std::int64_t heads = 5, dim = 64, n = 600, bytes = row_bytes(format, dim);
@@ -180,14 +182,14 @@ TEST(IndexSelect, scores_follow_the_formula_whatever_the_neighbours_and_pages) {
   }
 }
 
-TEST(IndexSelect, rectified_scores_are_exactly_zero) {
+TEST_P(IndexSelect, rectified_scores_are_exactly_zero) {
   Context context(1);
   const std::vector<float> q(32, 1.0f), key(32, -1.0f), w = {3.0f};
   std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(RowFormat::kQm4, 32)));
   encode_row(RowFormat::kQm4, key.data(), 32, row.data());
   const std::byte* page = row.data();
   float score = 1;
-  select_kernels().index_scores(context, {.q = q.data(),
+  tested_kernels().index_scores(context, {.q = q.data(),
                                           .w = w.data(),
                                           .n_heads = 1,
                                           .dim = 32,

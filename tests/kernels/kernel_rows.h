@@ -1,5 +1,5 @@
-// What every kernel test needs: seeded random numbers, buffers that notice writes beside them, and
-// the check that a row's result depends on that row only.
+// What every kernel test needs: seeded random numbers, buffers that notice writes beside them, the
+// check that a row's result depends on that row only, and every instruction set of the machine.
 #ifndef CAIRN_TESTS_KERNELS_KERNEL_ROWS_H_
 #define CAIRN_TESTS_KERNELS_KERNEL_ROWS_H_
 
@@ -16,11 +16,66 @@
 #include <vector>
 
 #include "kernels/context.h"
+#include "kernels/kernels.h"
 #include "kernels/number_formats.h"
 #include "kernels/sparse_attention.h"
 #include "tests/golden_runner/case_file.h"
 
 namespace cairn::kernels::test {
+
+// --- Instruction sets ----------------------------------------------------------------------------
+
+// The table under test: of the instruction set that the running test was made for.
+inline KernelTable& tested_kernels() {
+  static KernelTable table;
+  return table;
+}
+
+// The instruction sets of this machine, the plain definitions first.
+inline std::vector<InstructionSet> instruction_sets() {
+  std::vector<InstructionSet> sets;
+  for (const InstructionSet set : {InstructionSet::kScalar, InstructionSet::kAvx2,
+                                   InstructionSet::kAvx512, InstructionSet::kNeon}) {
+    if (usable_instruction_set(set) == set) sets.push_back(set);
+  }
+  return sets;
+}
+
+// A test of kernels runs once with each instruction set: TEST_P in a suite of its own that
+// CAIRN_KERNEL_SUITE declares, with tested_kernels() for the table.
+class KernelSuite : public testing::TestWithParam<InstructionSet> {
+ protected:
+  void SetUp() override { tested_kernels() = select_kernels(GetParam()); }
+};
+
+inline std::string instruction_set_name(const testing::TestParamInfo<InstructionSet>& info) {
+  switch (info.param) {
+    case InstructionSet::kAvx2:
+      return "avx2";
+    case InstructionSet::kAvx512:
+      return "avx512";
+    case InstructionSet::kNeon:
+      return "neon";
+    default:
+      return "scalar";
+  }
+}
+
+#define CAIRN_KERNEL_SUITE(name)      \
+  class name : public KernelSuite {}; \
+  INSTANTIATE_TEST_SUITE_P(With, name, testing::ValuesIn(instruction_sets()), instruction_set_name)
+
+// What `call` gives with the plain definitions in the place of the table under test.
+template <class Call>
+auto by_scalar_kernels(const Call& call) {
+  const KernelTable tested = tested_kernels();
+  tested_kernels() = select_kernels(InstructionSet::kScalar);
+  auto result = call();
+  tested_kernels() = tested;
+  return result;
+}
+
+// ---------------------------------------------------------------------------------------------------
 
 inline golden::CaseFile unit_file(const std::string& name) {
   auto file =
@@ -148,8 +203,8 @@ inline std::vector<float> run_rows(int threads, std::int64_t first, std::int64_t
   return out.values();
 }
 
-// All rows at once on 1 to 4 threads, each row alone, and an uneven split give the same bits.
-// Returns the result.
+// All rows at once on 1 to 4 threads, each row alone, an uneven split, and the plain definitions
+// give the same bits. Returns the result. The kernel uses tested_kernels().
 inline std::vector<float> expect_row_invariant(std::int64_t rows, std::int64_t width,
                                                const RowKernel& kernel) {
   const std::vector<float> whole = run_rows(1, 0, rows, width, kernel);
@@ -162,6 +217,9 @@ inline std::vector<float> expect_row_invariant(std::int64_t rows, std::int64_t w
   const auto same = [&](std::int64_t first, const std::vector<float>& part) {
     return std::memcmp(part.data(), whole.data() + first * width, part.size() * sizeof(float)) == 0;
   };
+  const std::vector<float> scalar =
+      by_scalar_kernels([&] { return run_rows(1, 0, rows, width, kernel); });
+  EXPECT_TRUE(same(0, scalar)) << "the plain definition differs";
   for (int threads = 2; threads <= 4; ++threads) {
     EXPECT_TRUE(same(0, run_rows(threads, 0, rows, width, kernel))) << threads << " threads";
   }

@@ -10,6 +10,8 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(Matmul);
+
 std::vector<std::uint8_t> bytes_of(const golden::Tensor& t) {
   std::vector<std::uint8_t> out;
   for (const float v : t.values) out.push_back(static_cast<std::uint8_t>(v));
@@ -58,7 +60,7 @@ Q8 quantised(const std::vector<float>& x) {
 
 void multiply_q8(Context& context, const Q8& x, std::int64_t first, std::int64_t n, const Weight& w,
                  const MatmulOut& out) {
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const Q8Rows rows{x.codes.data() + first * w.cols, x.scales.data() + first * w.cols / 32};
   if (w.fp4) {
     k.matmul_fp4_q8(context, {.x = rows, .rows = n, .w = w.fp4_view(), .out = out});
@@ -69,7 +71,7 @@ void multiply_q8(Context& context, const Q8& x, std::int64_t first, std::int64_t
 
 void multiply_f32(Context& context, const std::vector<float>& x, std::int64_t first, std::int64_t n,
                   const Weight& w, const MatmulOut& out) {
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const float* at = x.data() + first * w.cols;
   if (w.fp4) {
     k.matmul_fp4(context, {.x = at, .rows = n, .x_stride = w.cols, .w = w.fp4_view(), .out = out});
@@ -98,7 +100,7 @@ float by_definition(const Q8& x, std::int64_t row, const Weight& w, std::int64_t
 const std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 32},  {15, 64},  {16, 96},  {17, 32},
                                                          {33, 96}, {80, 128}, {64, 1280}};
 
-TEST(Matmul, golden_products_of_both_formats) {
+TEST_P(Matmul, golden_products_of_both_formats) {
   const auto file = unit_file("gemm");
   const std::vector<float> x = file.tensor("fp8_x").values;
   for (const bool fp4 : {false, true}) {
@@ -134,7 +136,7 @@ TEST(Matmul, golden_products_of_both_formats) {
   }
 }
 
-TEST(Matmul, quantised_products_follow_the_definition_bit_for_bit) {
+TEST_P(Matmul, quantised_products_follow_the_definition_bit_for_bit) {
   Rng rng(10);
   for (const bool fp4 : {false, true}) {
     for (const auto& [rows, cols] : kShapes) {
@@ -151,7 +153,7 @@ TEST(Matmul, quantised_products_follow_the_definition_bit_for_bit) {
   }
 }
 
-TEST(Matmul, order_inside_a_block_does_not_matter) {
+TEST_P(Matmul, order_inside_a_block_does_not_matter) {
   Rng rng(11);
   const std::int64_t cols = 64;
   Q8 x{rng.e4m3_codes(cols), rng.scales(cols / 32)};
@@ -172,7 +174,7 @@ TEST(Matmul, order_inside_a_block_does_not_matter) {
   EXPECT_EQ(before, after);
 }
 
-TEST(Matmul, largest_codes_stay_exact) {
+TEST_P(Matmul, largest_codes_stay_exact) {
   const std::int64_t cols = 32;
   const Q8 x{std::vector<std::uint8_t>(cols, 0x7E), {127}};
   const Weight w{1, cols, false, std::vector<std::uint8_t>(cols, 0x7E), {127}};
@@ -182,7 +184,7 @@ TEST(Matmul, largest_codes_stay_exact) {
   EXPECT_EQ(y, 32.0f * 448 * 448);
 }
 
-TEST(Matmul, unquantised_products_round_once) {
+TEST_P(Matmul, unquantised_products_round_once) {
   Rng rng(12);
   for (const bool fp4 : {false, true}) {
     for (const auto& [rows, cols] : kShapes) {
@@ -209,9 +211,9 @@ TEST(Matmul, unquantised_products_round_once) {
 }
 
 // Any number of columns, not multiples of eight only.
-TEST(Matmul, unquantised_weights_have_tails) {
+TEST_P(Matmul, unquantised_weights_have_tails) {
   Rng rng(13);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t cols : {1, 3, 7, 8, 9, 15, 17, 33, 100, 257}) {
     for (const std::int64_t rows : {1, 16, 19}) {
       const std::vector<Bf16> w = rng.bf16_weights(rows * cols);
@@ -250,9 +252,9 @@ TEST(Matmul, unquantised_weights_have_tails) {
   }
 }
 
-TEST(Matmul, strides_leave_gaps_untouched_and_rounding_is_one) {
+TEST_P(Matmul, strides_leave_gaps_untouched_and_rounding_is_one) {
   Rng rng(14);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const std::int64_t cols = 40, rows = 18, x_stride = 47, y_stride = 23, n = 3;
   const std::vector<Bf16> w = rng.bf16_weights(rows * cols);
   const std::vector<float> x = rng.normals(n * x_stride);

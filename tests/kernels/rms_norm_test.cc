@@ -6,9 +6,11 @@
 namespace cairn::kernels::test {
 namespace {
 
-TEST(RmsNorm, agrees_with_exact_arithmetic_and_is_row_invariant) {
+CAIRN_KERNEL_SUITE(RmsNorm);
+
+TEST_P(RmsNorm, agrees_with_exact_arithmetic_and_is_row_invariant) {
   Rng rng(20);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t dim : {1, 7, 8, 9, 64, 129, 1280}) {
     const std::vector<float> x = rng.normals(19 * dim);
     const std::vector<Bf16> w = rng.bf16_weights(dim);
@@ -41,9 +43,9 @@ TEST(RmsNorm, agrees_with_exact_arithmetic_and_is_row_invariant) {
   }
 }
 
-TEST(RmsNorm, may_work_in_place_with_strides) {
+TEST_P(RmsNorm, may_work_in_place_with_strides) {
   Rng rng(21);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   Context context(2);
   const std::int64_t dim = 21, stride = 30, rows = 40;
   const std::vector<float> x = rng.normals(rows * stride);
@@ -67,8 +69,8 @@ TEST(RmsNorm, may_work_in_place_with_strides) {
   }
 }
 
-TEST(RmsNorm, zero_rows_stay_zero) {
-  const KernelTable k = select_kernels();
+TEST_P(RmsNorm, zero_rows_stay_zero) {
+  const KernelTable& k = tested_kernels();
   Context context(1);
   std::vector<float> x(64, 0.0f);
   const std::vector<Bf16> w(64, to_bf16(1.5f));

@@ -6,6 +6,8 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(Rope);
+
 struct Setting {
   const char* name;
   int rope_dim;
@@ -20,7 +22,7 @@ const Setting kSettings[] = {
     {"tiny_a_compress", 16, 160000, {16, 32, 1, 256}},
 };
 
-TEST(Rope, frequencies_and_angles_are_the_golden_ones) {
+TEST_P(Rope, frequencies_and_angles_are_the_golden_ones) {
   const auto file = unit_file("rope");
   const std::vector<std::int64_t> positions = file.integers("positions");
   for (const Setting& s : kSettings) {
@@ -46,7 +48,7 @@ TEST(Rope, frequencies_and_angles_are_the_golden_ones) {
 }
 
 // Spec appendix A.5.
-TEST(Rope, published_frequencies) {
+TEST_P(Rope, published_frequencies) {
   const std::vector<float> plain = rope_frequencies(64, 10000, {});
   EXPECT_FLOAT_EQ(plain[1], 0.749894202f);
   EXPECT_FLOAT_EQ(plain[7], 0.133352146f);
@@ -58,11 +60,11 @@ TEST(Rope, published_frequencies) {
   EXPECT_FLOAT_EQ(yarn[31], 5.6805294e-07f);
 }
 
-TEST(Rope, rotates_as_the_golden_vectors_and_back) {
+TEST_P(Rope, rotates_as_the_golden_vectors_and_back) {
   const auto file = unit_file("rope");
   const std::vector<std::int64_t> positions = file.integers("positions");
   const std::vector<float> frequencies = file.tensor("real_compress.freqs").values;
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   Context context(1);
   std::vector<float> x = file.tensor("apply_in").values;
   RopeArgs args{.x = x.data(),
@@ -80,9 +82,9 @@ TEST(Rope, rotates_as_the_golden_vectors_and_back) {
   EXPECT_EQ(x, file.tensor("apply_inverse_of_out").values);
 }
 
-TEST(Rope, touches_the_last_channels_only_and_is_row_invariant) {
+TEST_P(Rope, touches_the_last_channels_only_and_is_row_invariant) {
   Rng rng(22);
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   for (const std::int64_t rope_dim : {2, 16, 64}) {
     const std::int64_t dim = 80, n_vectors = 3, rows = 37, width = n_vectors * dim;
     const std::vector<float> x = rng.normals(rows * width);
@@ -112,8 +114,8 @@ TEST(Rope, touches_the_last_channels_only_and_is_row_invariant) {
   }
 }
 
-TEST(Rope, position_zero_changes_nothing) {
-  const KernelTable k = select_kernels();
+TEST_P(Rope, position_zero_changes_nothing) {
+  const KernelTable& k = tested_kernels();
   Context context(1);
   Rng rng(23);
   const std::vector<float> x = rng.bf16_normals(64), f = rope_frequencies(64, 10000, {});

@@ -8,6 +8,8 @@
 namespace cairn::kernels::test {
 namespace {
 
+CAIRN_KERNEL_SUITE(SparseAttention);
+
 std::vector<std::byte> packed(RowFormat format, const std::vector<float>& x, std::int64_t dim) {
   const std::int64_t bytes = row_bytes(format, dim);
   std::vector<std::byte> rows(x.size() / static_cast<std::size_t>(dim) *
@@ -31,7 +33,7 @@ struct Problem {
 };
 
 std::vector<float> attend(const Problem& p, bool rounded) {
-  const KernelTable k = select_kernels();
+  const KernelTable& k = tested_kernels();
   const std::int64_t width = p.n_heads * p.dim;
   const std::byte* window_page = p.window.data();
   const PagedRows main(p.main, p.main_format, p.dim, p.main_rows_per_page, /*offset=*/10);
@@ -55,7 +57,7 @@ std::vector<float> attend(const Problem& p, bool rounded) {
       });
 }
 
-TEST(SparseAttention, agrees_with_the_golden_vectors) {
+TEST_P(SparseAttention, agrees_with_the_golden_vectors) {
   const auto file = unit_file("sparse_attn");
   Problem p{.rows = 6, .n_heads = 4, .dim = 64, .n_window = 100};
   p.q = file.tensor("q").values;
@@ -87,7 +89,7 @@ TEST(SparseAttention, agrees_with_the_golden_vectors) {
   EXPECT_EQ(attend(split, true), ours);
 }
 
-TEST(SparseAttention, an_empty_list_gives_zero) {
+TEST_P(SparseAttention, an_empty_list_gives_zero) {
   Problem p{.rows = 2, .n_heads = 2, .dim = 32, .n_window = 70};
   Rng rng(40);
   p.q = rng.normals(2 * 2 * 32);
@@ -96,7 +98,7 @@ TEST(SparseAttention, an_empty_list_gives_zero) {
   EXPECT_EQ(attend(p, false), std::vector<float>(2 * 2 * 32, 0.0f));
 }
 
-TEST(SparseAttention, agrees_with_exact_softmax_on_packed_tables) {
+TEST_P(SparseAttention, agrees_with_exact_softmax_on_packed_tables) {
   Rng rng(41);
   for (const std::int64_t dim : {32, 96}) {
     for (const std::int64_t n_main : {0, 5, 64, 130}) {
@@ -156,7 +158,7 @@ TEST(SparseAttention, agrees_with_exact_softmax_on_packed_tables) {
   }
 }
 
-TEST(SparseAttention, very_large_logits_do_not_overflow) {
+TEST_P(SparseAttention, very_large_logits_do_not_overflow) {
   Problem p{.rows = 1, .n_heads = 1, .dim = 32, .n_window = 3};
   p.q.assign(32, 1000.0f);
   p.sink = {50};
