@@ -34,6 +34,7 @@ KernelTable scalar_kernels() {
 KernelTable select_kernels(InstructionSet ceiling) {
   const InstructionSet set = usable_instruction_set(ceiling);
   KernelTable table = scalar_kernels();
+  use_expert_routing(set, table);
   use_rms_norm(set, table);
   return table;
 }

@@ -4,13 +4,12 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/lane_sum.h"
 #include "kernels/number_formats.h"
 
 namespace cairn::kernels {
 namespace {
-
-float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 void normalise_columns(float* c, std::int64_t s, float eps) {
   for (std::int64_t j = 0; j < s; ++j) {
@@ -34,7 +33,7 @@ void softmax_rows(float* c, std::int64_t s, float eps) {
     const float largest = *std::max_element(row, row + s);
     float sum = 0;
     for (std::int64_t j = 0; j < s; ++j) {
-      row[j] = std::exp(row[j] - largest);
+      row[j] = exp_f32(row[j] - largest);
       sum += row[j];
     }
     for (std::int64_t j = 0; j < s; ++j) row[j] = row[j] / sum + eps;
@@ -49,8 +48,8 @@ void hc_coefficients_scalar(Context&, const HcCoefficientsArgs& a) {
     const float* m = a.m + row * n;
     float* comb = a.comb + row * s * s;
     for (std::int64_t i = 0; i < s; ++i) {
-      a.pre[row * s + i] = sigmoid(m[i] * a.scale[0] + a.base[i]) + a.eps;
-      a.post[row * s + i] = 2.0f * sigmoid(m[s + i] * a.scale[1] + a.base[s + i]);
+      a.pre[row * s + i] = sigmoid_f32(m[i] * a.scale[0] + a.base[i]) + a.eps;
+      a.post[row * s + i] = 2.0f * sigmoid_f32(m[s + i] * a.scale[1] + a.base[s + i]);
     }
     for (std::int64_t i = 0; i < s * s; ++i) {
       comb[i] = m[2 * s + i] * a.scale[2] + a.base[2 * s + i];

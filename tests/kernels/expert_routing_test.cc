@@ -151,5 +151,47 @@ TEST_P(ExpertRouting, swiglu_clamps_and_weighs) {
   }
 }
 
+// Every `step`-th bit pattern of f32, infinities and NaN among them.
+std::vector<float> dense_sweep(std::uint32_t step) {
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += step) {
+    x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  return x;
+}
+
+// With `up` = 1 the activation is x * sigmoid(x), with no bias the score is sqrt(softplus(x)): what
+// every vector version makes of the exponential.
+TEST_P(ExpertRouting, has_the_bits_of_the_plain_exponential_everywhere) {
+  const std::vector<float> x = dense_sweep(4099);
+  const auto n = static_cast<std::int64_t>(x.size());
+  const std::vector<float> ones(x.size(), 1.0f), none(x.size(), 0.0f);
+  const auto results = [&] {
+    Context context(1);
+    std::vector<float> activated(x.size()), scores(x.size()), weight(1);
+    tested_kernels().swiglu(
+        context,
+        {.gate = x.data(), .up = ones.data(), .rows = 1, .dim = n, .out = activated.data()});
+    std::int32_t id = 0;
+    tested_kernels().route(context, {.logits = x.data(),
+                                     .bias = none.data(),
+                                     .rows = 1,
+                                     .n_experts = n,
+                                     .n_active = 1,
+                                     .ids = &id,
+                                     .weights = weight.data(),
+                                     .biased = scores.data()});
+    activated.insert(activated.end(), scores.begin(), scores.end());
+    return activated;
+  };
+  const std::vector<float> expected = by_scalar_kernels(results), ours = results();
+  std::int64_t different = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (std::isnan(ours[i]) && std::isnan(expected[i])) continue;
+    different += std::bit_cast<std::uint32_t>(ours[i]) != std::bit_cast<std::uint32_t>(expected[i]);
+  }
+  EXPECT_EQ(different, 0) << "of " << ours.size();
+}
+
 }  // namespace
 }  // namespace cairn::kernels::test
