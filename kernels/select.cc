@@ -36,6 +36,7 @@ KernelTable select_kernels(InstructionSet ceiling) {
   KernelTable table = scalar_kernels();
   use_expert_routing(set, table);
   use_rms_norm(set, table);
+  use_sparse_attention(set, table);
   return table;
 }
 

@@ -1,17 +1,15 @@
 #include "kernels/sparse_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/lane_sum.h"
+#include "kernels/cpu/attention_order.h"
+#include "kernels/cpu/exponential.h"
 #include "kernels/number_formats.h"
 
 namespace cairn::kernels {
 namespace {
-
-constexpr std::int64_t kBlock = 64;  // list places per online-softmax step
 
 // The rows a query attends, decoded: values[i] belongs to list place i.
 struct DecodedList {
@@ -33,26 +31,28 @@ void decode_places(const KvRows& table, const std::int32_t* list, std::int64_t n
 void attend(const SparseAttentionArgs& a, const DecodedList& list, const float* q, float sink,
             float* out) {
   const std::int64_t n_places = a.n_window + a.n_main;
-  float running_max = -1e30f, denominator = 0;
+  float running_max = kFirstMaximum, denominator = 0;
   std::fill(out, out + a.head_dim, 0.0f);
-  for (std::int64_t begin = 0; begin < n_places; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, n_places);
-    float logits[kBlock];
+  for (std::int64_t begin = 0; begin < n_places; begin += kBlockPlaces) {
+    const std::int64_t end = std::min(begin + kBlockPlaces, n_places);
+    float logits[kBlockPlaces];
     float block_max = running_max;
     for (std::int64_t i = begin; i < end; ++i) {
       logits[i - begin] = -std::numeric_limits<float>::infinity();
       if (!list.present[static_cast<std::size_t>(i)]) continue;
-      logits[i - begin] = dot_f32(q, list.values.data() + i * a.head_dim, a.head_dim) * a.scale;
+      logits[i - begin] =
+          dot_16_lanes(q, list.values.data() + i * a.head_dim, a.head_dim) * a.scale;
       block_max = std::max(block_max, logits[i - begin]);
     }
-    const float shrink = std::exp(running_max - block_max);
+    const float shrink = exp_f32(running_max - block_max);
     running_max = block_max;
     denominator *= shrink;
     for (std::int64_t c = 0; c < a.head_dim; ++c) out[c] *= shrink;
     float block_sum = 0;
     for (std::int64_t i = begin; i < end; ++i) {
       if (!list.present[static_cast<std::size_t>(i)]) continue;
-      const float p = std::exp(logits[i - begin] - running_max);
+      float p = exp_f32(logits[i - begin] - running_max);
+      if (p < kSmallestWeight) p = 0;
       block_sum += p;
       const float weight = a.round_bf16 ? round_to_bf16(p) : p;
       const float* value = list.values.data() + i * a.head_dim;
@@ -60,7 +60,7 @@ void attend(const SparseAttentionArgs& a, const DecodedList& list, const float* 
     }
     denominator += block_sum;
   }
-  denominator += std::exp(sink - running_max);
+  denominator += exp_f32(sink - running_max);
   for (std::int64_t c = 0; c < a.head_dim; ++c) {
     const float o = out[c] / denominator;
     out[c] = a.round_bf16 ? round_to_bf16(o) : o;

@@ -169,5 +169,90 @@ TEST_P(SparseAttention, very_large_logits_do_not_overflow) {
   for (const float v : attend(p, false)) EXPECT_EQ(v, 1.0f);  // rows 0 and 2 outweigh all else
 }
 
+bool same_bits_or_nan(const std::vector<float>& a, const std::vector<float>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])) return false;
+  }
+  return a.size() == b.size();
+}
+
+TEST_P(SparseAttention, any_call_has_the_bits_of_the_plain_definition) {
+  Rng rng(42);
+  const std::vector<RowFormat> formats = {RowFormat::kQ8, RowFormat::kQn4, RowFormat::kQm4,
+                                          RowFormat::kF32};
+  for (int trial = 0; trial < 80; ++trial) {
+    Problem p{.rows = 1 + rng.below(4),
+              .n_heads = 1 + rng.below(trial % 8 == 0 ? 70 : 20),
+              .dim = 32 * (1 + rng.below(16)),
+              .n_window = rng.below(90),
+              .n_main = rng.below(150)};
+    if (trial % 2 == 0) {  // the model's
+      p.window_format = RowFormat::kQ8;
+      p.main_format = RowFormat::kQn4;
+    } else {
+      p.window_format = formats[static_cast<std::size_t>(rng.below(4))];
+      p.main_format = formats[static_cast<std::size_t>(rng.below(4))];
+    }
+    p.main_rows_per_page = 1 + rng.below(70);
+    p.q = rng.below(4) ? rng.bf16_normals(p.rows * p.n_heads * p.dim)
+                       : rng.normals(p.rows * p.n_heads * p.dim);
+    // Logits from nearly equal to far apart, where weights vanish.
+    const float size = std::ldexp(1.0f, static_cast<int>(rng.below(12)) - 4);
+    for (float& v : p.q) v *= size;
+    p.sink = rng.normals(p.n_heads);
+    const std::int64_t table = 50;
+    p.window = packed(p.window_format, rng.bf16_normals(table * p.dim), p.dim);
+    p.main = packed(p.main_format, rng.bf16_normals(table * p.dim), p.dim);
+    const auto list = [&](std::int64_t n) {
+      std::vector<std::int32_t> places;
+      for (std::int64_t i = 0; i < n; ++i) {
+        places.push_back(static_cast<std::int32_t>(rng.below(4) ? rng.below(table) : -1));
+      }
+      return places;
+    };
+    p.window_slots = list(p.rows * p.n_window);
+    p.main_rows = list(p.rows * p.n_main);
+    const bool rounded = rng.below(3) != 0;
+    if (trial % 5 == 0) {  // NaN codes and scales, scales of any size
+      for (int i = 0; i < 6; ++i) {
+        const auto at =
+            static_cast<std::size_t>(rng.below(static_cast<std::int64_t>(p.main.size())));
+        if (p.main_format != RowFormat::kF32) p.main[at] = static_cast<std::byte>(rng.bits());
+      }
+      p.q[static_cast<std::size_t>(rng.below(static_cast<std::int64_t>(p.q.size())))] =
+          std::numeric_limits<float>::infinity();
+    }
+    const auto run = [&](int threads) {
+      const std::int64_t width = p.n_heads * p.dim;
+      const std::byte* window_page = p.window.data();
+      const PagedRows main(p.main, p.main_format, p.dim, p.main_rows_per_page, /*offset=*/7);
+      return run_rows(threads, 0, p.rows, width,
+                      [&](Context& context, std::int64_t, std::int64_t n, float* out) {
+                        tested_kernels().sparse_attention(
+                            context, {.q = p.q.data(),
+                                      .rows = n,
+                                      .n_heads = p.n_heads,
+                                      .head_dim = p.dim,
+                                      .window = {&window_page, p.window_format},
+                                      .window_slots = p.window_slots.data(),
+                                      .n_window = p.n_window,
+                                      .main = main.view(),
+                                      .main_rows = p.main_rows.data(),
+                                      .n_main = p.n_main,
+                                      .sink = p.sink.data(),
+                                      .scale = p.scale(),
+                                      .out = out,
+                                      .round_bf16 = rounded});
+                      });
+    };
+    const std::vector<float> expected = by_scalar_kernels([&] { return run(1); });
+    for (int threads = 1; threads <= 4; ++threads) {
+      EXPECT_TRUE(same_bits_or_nan(run(threads), expected))
+          << "trial " << trial << ", " << threads << " threads";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cairn::kernels::test
