@@ -27,14 +27,16 @@ std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& 
   return q;
 }
 
-void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q) {
+std::vector<std::byte> pack_index_queries(const LayerContext& ctx, const std::vector<float>& q) {
   const kernels::RowFormat format = ctx.arithmetic.index_format;
-  const std::int64_t dim = ctx.config.index_head_dim;
-  std::vector<std::byte> row(usize(kernels::row_bytes(format, dim)));
-  for (std::size_t at = 0; at < q.size(); at += usize(dim)) {
-    kernels::encode_row(format, q.data() + at, dim, row.data());
-    kernels::decode_row(format, row.data(), dim, q.data() + at);
+  const std::size_t dim = usize(ctx.config.index_head_dim);
+  const std::size_t bytes = usize(kernels::row_bytes(format, ctx.config.index_head_dim));
+  std::vector<std::byte> rows(q.size() / dim * bytes);
+  for (std::size_t i = 0; i < q.size() / dim; ++i) {
+    kernels::encode_row(format, q.data() + i * dim, ctx.config.index_head_dim,
+                        rows.data() + i * bytes);
   }
+  return rows;
 }
 
 std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeights& w,
@@ -54,8 +56,9 @@ void scale_head_weights(const LayerContext& ctx, std::vector<float>& weights) {
   }
 }
 
-std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
-                                const kernels::KvRows& keys, std::int64_t n_visible) {
+std::vector<float> index_scores(const LayerContext& ctx, const std::byte* q, const float* w,
+                                const kernels::KvRows& keys, std::int64_t n_visible,
+                                const std::vector<std::uint8_t>& pool) {
   std::vector<float> scores(usize(n_visible));
   ctx.k.index_scores(ctx.run, {.q = q,
                                .w = w,
@@ -63,6 +66,8 @@ std::vector<float> index_scores(const LayerContext& ctx, const float* q, const f
                                .dim = ctx.config.index_head_dim,
                                .keys = keys,
                                .n_visible = n_visible,
+                               .kept = pool.empty() ? nullptr : pool.data(),
+                               .block_size = ctx.config.candidate_block_size,
                                .scores = scores.data(),
                                .round_bf16 = ctx.arithmetic.round_bf16});
   return scores;
@@ -82,15 +87,6 @@ std::vector<std::uint8_t> candidate_pool(const LayerContext& ctx,
   return kept;
 }
 
-void restrict_to_pool(const LayerContext& ctx, const std::vector<std::uint8_t>& kept,
-                      std::vector<float>& scores) {
-  if (kept.empty()) return;
-  const auto block_size = static_cast<std::size_t>(ctx.config.candidate_block_size);
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    if (!kept[i / block_size]) scores[i] = -std::numeric_limits<float>::infinity();
-  }
-}
-
 void select_entries(const LayerContext& ctx, const std::vector<float>& scores, std::int32_t* out) {
   ctx.k.top_k(ctx.run, {.scores = scores.data(),
                         .n = static_cast<std::int64_t>(scores.size()),
@@ -104,9 +100,9 @@ void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearI
                  std::vector<std::uint8_t>* kept_blocks) {
   const ModelConfig& config = ctx.config;
   const std::int64_t rows = qr.rows(), k = config.index_top_k;
-  const std::int64_t query_size = std::int64_t{config.index_n_heads} * config.index_head_dim;
-  std::vector<float> q = index_queries(ctx, w, qr, positions);
-  quantise_index_queries(ctx, q);
+  const std::vector<std::byte> q = pack_index_queries(ctx, index_queries(ctx, w, qr, positions));
+  const std::int64_t query_bytes =
+      static_cast<std::int64_t>(q.size()) / std::max<std::int64_t>(rows, 1);
   std::vector<float> weights = index_head_weights(ctx, w, x, rows);
   scale_head_weights(ctx, weights);
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -121,11 +117,11 @@ void run_indexer(const LayerContext& ctx, const IndexerWeights& w, const LinearI
       std::fill(list + n, list + k, -1);
       continue;
     }
-    std::vector<float> scores =
-        index_scores(ctx, q.data() + row * query_size, weights.data() + row * config.index_n_heads,
-                     keys[usize(row)], n);
+    const std::vector<std::uint8_t> everything;
+    const std::vector<float> scores =
+        index_scores(ctx, q.data() + row * query_bytes, weights.data() + row * config.index_n_heads,
+                     keys[usize(row)], n, ctx.plan.uses_candidates ? kept : everything);
     if (ctx.plan.writes_candidates) kept = candidate_pool(ctx, scores);
-    if (ctx.plan.uses_candidates) restrict_to_pool(ctx, kept, scores);
     select_entries(ctx, scores, list);
   }
 }

@@ -15,8 +15,8 @@ namespace cairn::engine {
 // Rotated index queries before quantisation: [rows, index_n_heads, index_head_dim].
 std::vector<float> index_queries(const LayerContext& ctx, const IndexerWeights& w,
                                  const LinearInput& qr, const std::vector<std::int64_t>& positions);
-// Quantise and dequantise them in place, as the cache does with keys.
-void quantise_index_queries(const LayerContext& ctx, std::vector<float>& q);
+// Packs them as the cache packs keys: [rows, index_n_heads] packed rows.
+std::vector<std::byte> pack_index_queries(const LayerContext& ctx, const std::vector<float>& q);
 // Head weights before the factor: [rows, index_n_heads].
 std::vector<float> index_head_weights(const LayerContext& ctx, const IndexerWeights& w,
                                       const float* x, std::int64_t rows);
@@ -28,16 +28,15 @@ inline std::int64_t visible_entries(std::int64_t position, int ratio) {
   return (position + 1) / ratio;
 }
 
-// Scores of the first n_visible entries for one query: q [heads, dim], w [heads].
-std::vector<float> index_scores(const LayerContext& ctx, const float* q, const float* w,
-                                const kernels::KvRows& keys, std::int64_t n_visible);
+// Scores of the first n_visible entries for one query: q [heads] packed rows, w [heads]. Entries
+// outside the pool (see candidate_pool) are not looked at, their scores are -infinity.
+std::vector<float> index_scores(const LayerContext& ctx, const std::byte* q, const float* w,
+                                const kernels::KvRows& keys, std::int64_t n_visible,
+                                const std::vector<std::uint8_t>& pool = {});
 
 // Blocks of the candidate pool from the scores of all visible entries; empty if it restricts
 // nothing.
 std::vector<std::uint8_t> candidate_pool(const LayerContext& ctx, const std::vector<float>& scores);
-// Scores of entries outside the pool become -infinity.
-void restrict_to_pool(const LayerContext& ctx, const std::vector<std::uint8_t>& kept,
-                      std::vector<float>& scores);
 // The index_top_k best, ascending, -1 padded: out [index_top_k].
 void select_entries(const LayerContext& ctx, const std::vector<float>& scores, std::int32_t* out);
 

@@ -4,6 +4,7 @@
 #ifndef CAIRN_KERNELS_INDEX_SELECT_H_
 #define CAIRN_KERNELS_INDEX_SELECT_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/context.h"
@@ -12,13 +13,22 @@
 namespace cairn::kernels {
 
 // score[j] = sum_h relu(q_h . k_j) * w_h for j < n_visible; with round_bf16 the dot product, the
-// weighted term and the sum are each rounded to bf16 as in the reference.
+// weighted term and the sum are each rounded to bf16 as in the reference. relu of NaN is 0.
+//
+// Queries are rows of the keys' format. Of packed rows (kQm4) the dot products are exact integers
+// in blocks of 32 channels (of doubled values); each is multiplied with a quarter of the query's
+// scale and then with the key's, and added in f32 in ascending order of blocks. Other rows are
+// summed as lane_sum.h says. Heads add in f32 in ascending order.
 struct IndexScoresArgs {
-  const float* q = nullptr;  // [n_heads, dim], one query, already quantised and dequantised
-  const float* w = nullptr;  // [n_heads]
+  const std::byte* q = nullptr;  // [n_heads] rows of keys.format, one query
+  const float* w = nullptr;      // [n_heads]
   std::int64_t n_heads = 0, dim = 0;
   KvRows keys;  // n_visible rows
   std::int64_t n_visible = 0;
+  // Which blocks of `block_size` entries are wanted, [ceil(n_visible/block_size)]; the others'
+  // scores are -infinity, and their keys are not read. Null: all.
+  const std::uint8_t* kept = nullptr;
+  std::int64_t block_size = 0;
   float* scores = nullptr;  // [n_visible]
   bool round_bf16 = false;
 };

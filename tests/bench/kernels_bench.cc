@@ -261,7 +261,8 @@ void attention(Bench& bench, const KernelTable& k) {
   });
 
   const std::int64_t n_keys = 16384, index_heads = 32, index_dim = 128;
-  const auto iq = floats(index_heads * index_dim), iw = floats(index_heads);
+  const auto iq = rows_of(RowFormat::kQm4, index_heads, index_dim);
+  const auto iw = floats(index_heads);
   const auto keys = rows_of(RowFormat::kQm4, n_keys, index_dim);
   const auto key_pages = pages_of(keys, 128 * row_bytes(RowFormat::kQm4, index_dim));
   std::vector<float> scores(static_cast<std::size_t>(n_keys));

@@ -281,9 +281,12 @@ class LayerTerms {
             activation(config_.q_rank));
     }
     if (has({"index_q_pre", "index_q"})) {
-      std::vector<float> q = input("index_q_pre");
-      engine::quantise_index_queries(ctx_, q);
-      judge("index_q", q, kExactly);
+      const std::vector<float> q = input("index_q_pre");
+      judge("index_q",
+            unpack(ctx_.arithmetic.index_format, engine::pack_index_queries(ctx_, q),
+                   config_.index_head_dim)
+                .values,
+            kExactly);
     }
     if (has({"attn_x", "index_w"})) {
       judge("index_w", engine::index_head_weights(ctx_, w, input("attn_x").data(), n_),
@@ -296,19 +299,20 @@ class LayerTerms {
 
   void scores() {
     const Tensor expected = golden("index_score");
-    const std::vector<float> q = input("index_q");
+    const std::vector<std::byte> q =  // packing quantised numbers again loses nothing
+        engine::pack_index_queries(ctx_, input("index_q"));
     std::vector<float> weights = input("index_w");
     engine::scale_head_weights(ctx_, weights);
     const std::vector<std::byte> rows = index_rows(ctx_.plan.kv_source);
     const std::byte* page = rows.data();
     const kernels::KvRows keys{&page, ctx_.arithmetic.index_format};
-    const std::int64_t q_size = std::int64_t{config_.index_n_heads} * config_.index_head_dim;
+    const std::int64_t q_size = static_cast<std::int64_t>(q.size()) / n_;
     std::vector<float> ours;
     for (std::int64_t i = 0; i < n_; ++i) {
       const std::int64_t n = visible(i);
       std::vector<float> row = engine::index_scores(
-          ctx_, q.data() + i * q_size, weights.data() + i * config_.index_n_heads, keys, n);
-      if (ctx_.plan.uses_candidates) engine::restrict_to_pool(ctx_, pool(i), row);
+          ctx_, q.data() + i * q_size, weights.data() + i * config_.index_n_heads, keys, n,
+          ctx_.plan.uses_candidates ? pool(i) : std::vector<std::uint8_t>());
       row.resize(usize(expected.row_size()), -std::numeric_limits<float>::infinity());
       ours.insert(ours.end(), row.begin(), row.end());
     }
