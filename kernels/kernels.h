@@ -50,6 +50,7 @@ KernelTable select_kernels(InstructionSet ceiling = InstructionSet::kBest);
 
 // Puts the versions that there are for `set` into the table. cpu/<op>_simd.cc
 void use_expert_routing(InstructionSet set, KernelTable& table);
+void use_hyper_connection(InstructionSet set, KernelTable& table);
 void use_index_scores(InstructionSet set, KernelTable& table);
 void use_index_select(InstructionSet set, KernelTable& table);
 void use_rms_norm(InstructionSet set, KernelTable& table);

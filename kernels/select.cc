@@ -35,6 +35,7 @@ KernelTable select_kernels(InstructionSet ceiling) {
   const InstructionSet set = usable_instruction_set(ceiling);
   KernelTable table = scalar_kernels();
   use_expert_routing(set, table);
+  use_hyper_connection(set, table);
   use_index_scores(set, table);
   use_index_select(set, table);
   use_rms_norm(set, table);

@@ -27,8 +27,11 @@ struct KvRows {
 
 // The list of query t is window_slots[t] followed by main_rows[t]; -1 is an empty place. Evaluated
 // as an online softmax over blocks of 64 places of that list (empty ones included), running maximum
-// from -1e30, f32 accumulation; with round_bf16 probabilities are rounded to bf16 for the value sum
-// only, and so is the output.
+// from -1e30, f32 accumulation: logits are sums of 16 lanes (cpu/attention_order.h), values add in
+// the order of the list. With round_bf16 probabilities are rounded to bf16 for the value sum only,
+// and so is the output. Probabilities below 2^-64 of the running maximum count as 0. Products are
+// rounded before they are added, which changes nothing where they are exact: bf16 queries with rows
+// as the quantisers make them.
 struct SparseAttentionArgs {
   const float* q = nullptr;  // [rows, n_heads, head_dim]
   std::int64_t rows = 0, n_heads = 0, head_dim = 0;
