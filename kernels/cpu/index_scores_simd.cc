@@ -23,12 +23,7 @@
 #include "kernels/cpu/simd.h"
 
 #if CAIRN_SIMD_TARGET
-#if HWY_TARGET == HWY_AVX3_DL
-// Highway 1.0 checks for this extension but compiles with another of nearly the same name.
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
-#else
 HWY_BEFORE_NAMESPACE();
-#endif
 namespace cairn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
@@ -47,7 +42,7 @@ constexpr int kShift = 12;                                   // makes doubled E2
 
 // The eight partial sums of a block: byte products of four channels a lane, added up so that the
 // lane's total is their sum. bytes: 0..24, weights: -12..12.
-#if HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX3
 HWY_INLINE VI add_products(VI sum, hn::Vec<D8> bytes, VI weights) {
   return VI{_mm512_dpbusd_epi32(sum.raw, bytes.raw, weights.raw)};
 }
@@ -97,7 +92,7 @@ struct Queries {
 
   // A start of a lane's partial sums that totals `value`.
   static std::int32_t shift_start(std::int32_t value) {
-    return HWY_TARGET == HWY_AVX3_DL ? value : value & 0xFFFF;
+    return HWY_TARGET == HWY_AVX3 ? value : value & 0xFFFF;
   }
 
   std::int64_t blocks;
