@@ -37,8 +37,8 @@ WindowTable extend_window(const LayerContext& ctx, int layer, bool reset, std::i
   }
   const std::byte* new_rows = out;
   for (std::int64_t i = 0; i < n; ++i, out += row_bytes) {
-    kernels::encode_row(ctx.arithmetic.window_format, kv + i * ctx.config.head_dim,
-                        ctx.config.head_dim, out);
+    ctx.k.encode_row(ctx.arithmetic.window_format, kv + i * ctx.config.head_dim,
+                     ctx.config.head_dim, out);
   }
   cache.write_window(layer, from, n, new_rows);
   return {first, begin};

@@ -92,9 +92,9 @@ void append_global(const LayerContext& ctx, const AttentionWeights& w, const flo
   const std::int64_t n = static_cast<std::int64_t>(latents.size()) / dim;
   for (std::int64_t i = 0; i < n; ++i) {
     const KvCache::NewEntry entry = cache.append_entry(kv);
-    kernels::encode_row(ctx.arithmetic.main_format, main.data() + i * dim, dim, entry.main);
-    kernels::encode_row(ctx.arithmetic.index_format, keys.data() + i * index_dim, index_dim,
-                        entry.index);
+    ctx.k.encode_row(ctx.arithmetic.main_format, main.data() + i * dim, dim, entry.main);
+    ctx.k.encode_row(ctx.arithmetic.index_format, keys.data() + i * index_dim, index_dim,
+                     entry.index);
   }
 }
 

@@ -33,8 +33,8 @@ std::vector<std::byte> pack_index_queries(const LayerContext& ctx, const std::ve
   const std::size_t bytes = usize(kernels::row_bytes(format, ctx.config.index_head_dim));
   std::vector<std::byte> rows(q.size() / dim * bytes);
   for (std::size_t i = 0; i < q.size() / dim; ++i) {
-    kernels::encode_row(format, q.data() + i * dim, ctx.config.index_head_dim,
-                        rows.data() + i * bytes);
+    ctx.k.encode_row(format, q.data() + i * dim, ctx.config.index_head_dim,
+                     rows.data() + i * bytes);
   }
   return rows;
 }

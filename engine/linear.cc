@@ -11,7 +11,8 @@ LinearInput::LinearInput(const LayerContext& ctx, const float* x, std::int64_t r
   codes_.resize(static_cast<std::size_t>(rows * cols));
   scales_.resize(static_cast<std::size_t>(rows * cols / 32));
   // Groups are of 32 and rows are whole groups, so all rows are one run of groups.
-  kernels::quantise_q8(x, rows * cols, codes_.data(), scales_.data());
+  ctx.k.quantise_q8(ctx.run,
+                    {.x = x, .n = rows * cols, .codes = codes_.data(), .scales = scales_.data()});
 }
 
 LinearInput::LinearInput(const LinearInput& from, const std::vector<std::int64_t>& rows)

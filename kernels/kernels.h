@@ -9,6 +9,7 @@
 #include "kernels/expert_routing.h"
 #include "kernels/hyper_connection.h"
 #include "kernels/index_select.h"
+#include "kernels/kv_row.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -23,6 +24,8 @@ struct KernelTable {
   MatmulFp4Fn* matmul_fp4;
   MatmulBf16Fn* matmul_bf16;
   MatmulF32Fn* matmul_f32;
+  QuantiseQ8Fn* quantise_q8;
+  EncodeRowFn* encode_row;
   RmsNormFn* rms_norm;
   RopeFn* rope;
   HcMixFn* hc_mix;
@@ -49,11 +52,15 @@ InstructionSet usable_instruction_set(InstructionSet ceiling);
 KernelTable select_kernels(InstructionSet ceiling = InstructionSet::kBest);
 
 // Puts the versions that there are for `set` into the table. cpu/<op>_simd.cc
+void use_compressor_pool(InstructionSet set, KernelTable& table);
+void use_engram_rows(InstructionSet set, KernelTable& table);
 void use_expert_routing(InstructionSet set, KernelTable& table);
 void use_hyper_connection(InstructionSet set, KernelTable& table);
 void use_index_scores(InstructionSet set, KernelTable& table);
 void use_index_select(InstructionSet set, KernelTable& table);
+void use_kv_row(InstructionSet set, KernelTable& table);
 void use_rms_norm(InstructionSet set, KernelTable& table);
+void use_rope(InstructionSet set, KernelTable& table);
 void use_sparse_attention(InstructionSet set, KernelTable& table);
 
 }  // namespace cairn::kernels

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/context.h"
+
 namespace cairn::kernels {
 
 enum class RowFormat : std::uint8_t { kF32 = 0, kQ8 = 1, kQm4 = 2, kQn4 = 3 };
@@ -39,7 +41,19 @@ void encode_row(RowFormat format, const float* x, std::int64_t dim, std::byte* r
 // row -> x: [dim] f32, the dequantised values.
 void decode_row(RowFormat format, const std::byte* row, std::int64_t dim, float* x);
 
-// Q8 with codes and scales apart, for matrix products. x: [n]; codes: [n]; scales: [n/32].
+using EncodeRowFn = void(RowFormat format, const float* x, std::int64_t dim, std::byte* row);
+
+// Q8 with codes and scales apart, for matrix products.
+struct QuantiseQ8Args {
+  const float* x = nullptr;        // [n]
+  std::int64_t n = 0;              // a multiple of 32
+  std::uint8_t* codes = nullptr;   // [n]
+  std::uint8_t* scales = nullptr;  // [n/32]
+};
+using QuantiseQ8Fn = void(Context&, const QuantiseQ8Args&);
+QuantiseQ8Fn quantise_q8_scalar;
+
+// The same on the caller's thread.
 void quantise_q8(const float* x, std::int64_t n, std::uint8_t* codes, std::uint8_t* scales);
 
 }  // namespace cairn::kernels

@@ -11,6 +11,8 @@ KernelTable scalar_kernels() {
       .matmul_fp4 = matmul_fp4_scalar,
       .matmul_bf16 = matmul_bf16_scalar,
       .matmul_f32 = matmul_f32_scalar,
+      .quantise_q8 = quantise_q8_scalar,
+      .encode_row = encode_row,
       .rms_norm = rms_norm_scalar,
       .rope = rope_scalar,
       .hc_mix = hc_mix_scalar,
@@ -34,11 +36,15 @@ KernelTable scalar_kernels() {
 KernelTable select_kernels(InstructionSet ceiling) {
   const InstructionSet set = usable_instruction_set(ceiling);
   KernelTable table = scalar_kernels();
+  use_compressor_pool(set, table);
+  use_engram_rows(set, table);
   use_expert_routing(set, table);
   use_hyper_connection(set, table);
   use_index_scores(set, table);
   use_index_select(set, table);
+  use_kv_row(set, table);
   use_rms_norm(set, table);
+  use_rope(set, table);
   use_sparse_attention(set, table);
   return table;
 }

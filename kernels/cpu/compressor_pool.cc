@@ -1,8 +1,8 @@
 #include "kernels/compressor_pool.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "kernels/cpu/exponential.h"
 #include "kernels/number_formats.h"
 
 namespace cairn::kernels {
@@ -15,10 +15,10 @@ void compressor_pool_scalar(Context&, const CompressorPoolArgs& a) {
       float largest = gates[c];
       for (std::int64_t r = 1; r < a.ratio; ++r) largest = std::max(largest, gates[r * a.dim + c]);
       float sum = 0;
-      for (std::int64_t r = 0; r < a.ratio; ++r) sum += std::exp(gates[r * a.dim + c] - largest);
+      for (std::int64_t r = 0; r < a.ratio; ++r) sum += exp_f32(gates[r * a.dim + c] - largest);
       float pooled = 0;
       for (std::int64_t r = 0; r < a.ratio; ++r) {
-        pooled += std::exp(gates[r * a.dim + c] - largest) / sum * values[r * a.dim + c];
+        pooled += exp_f32(gates[r * a.dim + c] - largest) / sum * values[r * a.dim + c];
       }
       a.out[group * a.dim + c] = a.round_bf16 ? round_to_bf16(pooled) : pooled;
     }

@@ -80,13 +80,14 @@ HWY_INLINE void decode_qn4(DF d, const std::uint8_t* row, std::int64_t dim, floa
 }
 
 template <class DF>
-HWY_INLINE void decode_q8(DF d, const std::uint8_t* row, std::int64_t dim, float* x) {
+HWY_INLINE void decode_q8(DF d, const std::uint8_t* codes_of_row, const std::uint8_t* scales,
+                          std::int64_t dim, float* x) {
   const hn::RebindToUnsigned<DF> du;
   const hn::Rebind<std::uint8_t, DF> d8;
   for (std::int64_t i = 0; i < dim; i += 32) {
-    const auto scale = hn::Set(d, e8m0_to_f32(row[dim + i / 32]));
+    const auto scale = hn::Set(d, e8m0_to_f32(scales[i / 32]));
     for (std::int64_t c = i; c < i + 32; c += static_cast<std::int64_t>(hn::MaxLanes(d))) {
-      const auto codes = hn::PromoteTo(du, hn::LoadU(d8, row + c));
+      const auto codes = hn::PromoteTo(du, hn::LoadU(d8, codes_of_row + c));
       hn::StoreU(hn::Mul(e4m3_lanes(d, codes), scale), d, x + c);
     }
   }
@@ -96,7 +97,7 @@ HWY_INLINE void decode_q8(DF d, const std::uint8_t* row, std::int64_t dim, float
 inline void decode_row_lanes(RowFormat format, const std::byte* row, std::int64_t dim, float* x) {
   const hn::CappedTag<float, 16> d;
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(row);
-  if (format == RowFormat::kQ8) return decode_q8(d, bytes, dim, x);
+  if (format == RowFormat::kQ8) return decode_q8(d, bytes, bytes + dim, dim, x);
   if (format == RowFormat::kQn4) return decode_qn4(d, bytes, dim, x);
   decode_row(format, row, dim, x);
 }

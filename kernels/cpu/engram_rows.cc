@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/lane_sum.h"
 #include "kernels/number_formats.h"
 
@@ -11,7 +12,7 @@ namespace cairn::kernels {
 
 float engram_gate(float s) {
   const float root = std::copysign(std::sqrt(std::max(std::fabs(s), 1e-6f)), s);
-  return 1.0f / (1.0f + std::exp(-root));
+  return sigmoid_f32(root);
 }
 
 void engram_hash_scalar(Context&, const EngramHashArgs& a) {

@@ -57,6 +57,10 @@ void quantise_q8(const float* x, std::int64_t n, std::uint8_t* codes, std::uint8
   }
 }
 
+void quantise_q8_scalar(Context&, const QuantiseQ8Args& a) {
+  quantise_q8(a.x, a.n, a.codes, a.scales);
+}
+
 void encode_row(RowFormat format, const float* x, std::int64_t dim, std::byte* row) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(row);
   switch (format) {

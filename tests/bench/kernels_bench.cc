@@ -303,7 +303,7 @@ void attention(Bench& bench, const KernelTable& k) {
   std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(RowFormat::kQ8, dim)));
   for (const auto& [name, format] : {std::pair("encode_row Q8 512", RowFormat::kQ8),
                                      std::pair("encode_row QN4 512", RowFormat::kQn4)}) {
-    bench.run(name, 4 * d(dim), 0, [&] { encode_row(format, values.data(), dim, row.data()); });
+    bench.run(name, 4 * d(dim), 0, [&] { k.encode_row(format, values.data(), dim, row.data()); });
   }
 }
 

@@ -1,9 +1,13 @@
 #include "kernels/kv_row.h"
 
+#include <limits>
+
 #include "tests/kernels/kernel_rows.h"
 
 namespace cairn::kernels::test {
 namespace {
+
+CAIRN_KERNEL_SUITE(KvRow);
 
 struct Encoded {
   std::vector<std::uint8_t> codes, scales;  // one code each
@@ -13,7 +17,7 @@ struct Encoded {
 Encoded encode(RowFormat format, const std::vector<float>& x) {
   const auto dim = static_cast<std::int64_t>(x.size());
   Guarded<std::byte> row(row_bytes(format, dim));
-  encode_row(format, x.data(), dim, row.data());
+  tested_kernels().encode_row(format, x.data(), dim, row.data());
   EXPECT_TRUE(row.intact());
   Guarded<float> values(dim);
   decode_row(format, row.data(), dim, values.data());
@@ -58,13 +62,13 @@ void expect_golden(const std::string& name, RowFormat format, std::int64_t group
   }
 }
 
-TEST(KvRow, quantisers_give_the_golden_codes_scales_and_values) {
+TEST_P(KvRow, quantisers_give_the_golden_codes_scales_and_values) {
   expect_golden("q8", RowFormat::kQ8, 32, "q8_scale_e8m0");
   expect_golden("qm4", RowFormat::kQm4, 32, "qm4_scale_e8m0");
   expect_golden("qn4", RowFormat::kQn4, 16, "qn4_scale_e4m3");
 }
 
-TEST(KvRow, main_kv_divides_in_f32_as_the_reference_does) {
+TEST_P(KvRow, main_kv_divides_in_f32_as_the_reference_does) {
   const auto file = unit_file("quantisers");
   const auto in = file.tensor("qn4_div_in").values;
   const auto f32 = file.tensor("qn4_div_fp32_division").values;
@@ -75,7 +79,7 @@ TEST(KvRow, main_kv_divides_in_f32_as_the_reference_does) {
 }
 
 // Spec appendix A.3.
-TEST(KvRow, published_vectors) {
+TEST_P(KvRow, published_vectors) {
   std::vector<float> x;
   for (int i = 0; i < 32; ++i) x.push_back(static_cast<float>(37 * i % 29 - 14) / 8.0f);
   const Encoded q8 = encode(RowFormat::kQ8, x);
@@ -103,14 +107,14 @@ TEST(KvRow, published_vectors) {
   EXPECT_EQ(qn4.values[0], -1.6875f);
 }
 
-TEST(KvRow, sizes_are_those_of_the_released_model) {
+TEST_P(KvRow, sizes_are_those_of_the_released_model) {
   EXPECT_EQ(row_bytes(RowFormat::kQ8, 512), 528);
   EXPECT_EQ(row_bytes(RowFormat::kQn4, 512), 288);
   EXPECT_EQ(row_bytes(RowFormat::kQm4, 128), 68);
   EXPECT_EQ(row_bytes(RowFormat::kF32, 512), 2048);
 }
 
-TEST(KvRow, zero_groups_have_the_floor_scale) {
+TEST_P(KvRow, zero_groups_have_the_floor_scale) {
   const std::vector<float> zero(32, 0.0f);
   EXPECT_EQ(encode(RowFormat::kQ8, zero).scales, std::vector<std::uint8_t>{105});
   EXPECT_EQ(encode(RowFormat::kQm4, zero).scales, std::vector<std::uint8_t>{1});
@@ -120,7 +124,7 @@ TEST(KvRow, zero_groups_have_the_floor_scale) {
   }
 }
 
-TEST(KvRow, power_of_two_scales_are_idempotent) {
+TEST_P(KvRow, power_of_two_scales_are_idempotent) {
   Rng rng(3);
   for (int i = 0; i < 200; ++i) {
     std::vector<float> x = rng.normals(96);
@@ -133,7 +137,7 @@ TEST(KvRow, power_of_two_scales_are_idempotent) {
   }
 }
 
-TEST(KvRow, values_are_bf16_and_near_the_input) {
+TEST_P(KvRow, values_are_bf16_and_near_the_input) {
   Rng rng(4);
   for (int i = 0; i < 200; ++i) {
     const std::vector<float> x = rng.bf16_normals(64);
@@ -147,7 +151,7 @@ TEST(KvRow, values_are_bf16_and_near_the_input) {
   }
 }
 
-TEST(KvRow, rows_of_activations_are_quantised_as_cache_rows) {
+TEST_P(KvRow, rows_of_activations_are_quantised_as_cache_rows) {
   Rng rng(5);
   const std::vector<float> x = rng.bf16_normals(160);
   Guarded<std::uint8_t> codes(160), scales(5);
@@ -156,6 +160,52 @@ TEST(KvRow, rows_of_activations_are_quantised_as_cache_rows) {
   const Encoded row = encode(RowFormat::kQ8, x);
   EXPECT_EQ(codes.values(), row.codes);
   EXPECT_EQ(scales.values(), row.scales);
+}
+
+TEST_P(KvRow, any_numbers_have_the_codes_of_the_plain_definition) {
+  Rng rng(31);
+  for (int trial = 0; trial < 4000; ++trial) {
+    const std::int64_t dim = 32 * (1 + rng.below(5));
+    std::vector<float> x(static_cast<std::size_t>(dim));
+    const float size = std::ldexp(1.0f, static_cast<int>(rng.below(trial % 2 ? 12 : 240)) -
+                                            static_cast<int>(trial % 2 ? 6 : 130));
+    for (float& v : x) {
+      v = rng.normal() * size;
+      if (trial % 4 == 2) v = round_to_bf16(v);
+      if (trial % 4 == 3) v = static_cast<float>(rng.below(33) - 16) * 0.25f * size;  // ties
+      if (trial % 50 == 0 && rng.below(20) == 0) {
+        v = std::bit_cast<float>(static_cast<std::uint32_t>(rng.bits()));  // NaN, infinities
+      }
+    }
+    if (trial % 100 == 1) x[3] = -std::numeric_limits<float>::infinity();
+    for (const RowFormat format :
+         {RowFormat::kF32, RowFormat::kQ8, RowFormat::kQm4, RowFormat::kQn4}) {
+      Guarded<std::byte> ours(row_bytes(format, dim)), expected(row_bytes(format, dim));
+      tested_kernels().encode_row(format, x.data(), dim, ours.data());
+      encode_row(format, x.data(), dim, expected.data());
+      EXPECT_TRUE(ours.intact());
+      ASSERT_EQ(ours.values(), expected.values())
+          << "trial " << trial << ", format " << static_cast<int>(format);
+    }
+  }
+}
+
+TEST_P(KvRow, activations_are_quantised_as_rows_are) {
+  Rng rng(32);
+  for (const std::int64_t n : {32, 64, 5120, 40000, 96000}) {
+    const std::vector<float> x = rng.normals(n);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(n)), scales(codes.size() / 32);
+    quantise_q8(x.data(), n, codes.data(), scales.data());
+    for (int threads = 1; threads <= 4; ++threads) {
+      Context context(threads);
+      Guarded<std::uint8_t> our_codes(n), our_scales(n / 32);
+      tested_kernels().quantise_q8(
+          context, {.x = x.data(), .n = n, .codes = our_codes.data(), .scales = our_scales.data()});
+      EXPECT_TRUE(our_codes.intact() && our_scales.intact());
+      EXPECT_EQ(our_codes.values(), codes);
+      EXPECT_EQ(our_scales.values(), scales);
+    }
+  }
 }
 
 }  // namespace
