@@ -74,9 +74,8 @@ Status check_vocabulary(const ModelConfig& config, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeState> runtime,
-                                                       const std::string& folder,
-                                                       const ModelOptions& options) {
+Result<std::shared_ptr<LoadedModel>> LoadedModel::create(std::shared_ptr<RuntimeState> runtime,
+                                                         const ModelOptions& options) {
   if (options.prefill_chunk < 0 || options.prefill_chunk > kMaxPrefillChunk) {
     return invalid_argument("prefill_chunk is " + std::to_string(options.prefill_chunk) +
                             ", must be 1 to " + std::to_string(kMaxPrefillChunk) +
@@ -91,16 +90,36 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   model->runtime_ = std::move(runtime);
   model->options_ = options;
   model->arithmetic_ = arithmetic_of(options.numerics);
+  return model;
+}
+
+Status LoadedModel::set_config(ModelConfig config) {
+  config_ = std::move(config);
+  if (options_.max_context < 0 || options_.max_context > config_.max_positions) {
+    return invalid_argument("max_context is " + std::to_string(options_.max_context) +
+                            ", the checkpoint allows 1 to " +
+                            std::to_string(config_.max_positions));
+  }
+  if (options_.prefill_chunk == 0) options_.prefill_chunk = prefill_chunk_of(config_);
+  const kernels::YarnParams yarn{config_.yarn_factor, config_.yarn_beta_fast,
+                                 config_.yarn_beta_slow, config_.yarn_original_positions};
+  window_frequencies_ = kernels::rope_frequencies(config_.rope_dim, config_.rope_theta, {});
+  compressed_frequencies_ =
+      kernels::rope_frequencies(config_.rope_dim, config_.compress_rope_theta, yarn);
+  info_ = describe_model(config_);
+  if (options_.max_context > 0) info_.max_context = options_.max_context;
+  return {};
+}
+
+Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeState> runtime,
+                                                       const std::string& folder,
+                                                       const ModelOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(auto model, create(std::move(runtime), options));
   CAIRN_ASSIGN_OR_RETURN(const std::string json, read_text_file(folder + "/config.json"));
   Result<ModelConfig> parsed = parse_model_config(json, nullptr);
   if (!parsed.ok()) return in_folder(folder, parsed.status());
-  model->config_ = std::move(*parsed);
+  CAIRN_RETURN_IF_ERROR(model->set_config(std::move(*parsed)));
   const ModelConfig& config = model->config_;
-  if (options.prefill_chunk == 0) model->options_.prefill_chunk = prefill_chunk_of(config);
-  if (options.max_context < 0 || options.max_context > config.max_positions) {
-    return invalid_argument("max_context is " + std::to_string(options.max_context) +
-                            ", the checkpoint allows 1 to " + std::to_string(config.max_positions));
-  }
   CAIRN_ASSIGN_OR_RETURN(model->tokenizer_, Tokenizer::load(folder + "/tokenizer.json"));
   CAIRN_RETURN_IF_ERROR(check_vocabulary(config, *model->tokenizer_));
   CAIRN_ASSIGN_OR_RETURN(model->checkpoint_, Checkpoint::open(folder));
@@ -110,16 +129,8 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   if (!config.engram_layers.empty()) {
     CAIRN_ASSIGN_OR_RETURN(model->engram_, make_engram_tables(config, *model->tokenizer_, folder));
   }
-  const kernels::YarnParams yarn{config.yarn_factor, config.yarn_beta_fast, config.yarn_beta_slow,
-                                 config.yarn_original_positions};
-  model->window_frequencies_ = kernels::rope_frequencies(config.rope_dim, config.rope_theta, {});
-  model->compressed_frequencies_ =
-      kernels::rope_frequencies(config.rope_dim, config.compress_rope_theta, yarn);
-  model->activations_ = std::make_unique<Activations>(
-      config, std::max<std::int64_t>(model->options_.prefill_chunk, kMaxDecodeRows));
+  model->activations_ = std::make_unique<Activations>(config, model->max_rows());
 
-  model->info_ = describe_model(config);
-  if (options.max_context > 0) model->info_.max_context = options.max_context;
   model->info_.weight_bytes = model->checkpoint_->total_bytes();
   const std::string numeric_class = std::string(kNumericClass) + "/" + std::string(kPromptFormat) +
                                     "/" + std::to_string(static_cast<int>(options.numerics));
@@ -129,6 +140,22 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   model->tokenizer_->encode_with_added_tokens(kThinkEnd, model->think_ending_);
   model->masked_ids_ = engine::masked_ids(*model->tokenizer_, config.vocab_size);
   return model;
+}
+
+Result<std::shared_ptr<LoadedModel>> LoadedModel::synthetic(
+    std::shared_ptr<RuntimeState> runtime, const ModelConfig& config, const ModelOptions& options,
+    const SyntheticOptions& synthetic_options) {
+  CAIRN_ASSIGN_OR_RETURN(auto model, create(std::move(runtime), options));
+  CAIRN_RETURN_IF_ERROR(model->set_config(config));
+  CAIRN_ASSIGN_OR_RETURN(model->synthetic_, SyntheticWeights::create(config, synthetic_options));
+  model->weights_ = model->synthetic_->weights();
+  if (!config.engram_layers.empty()) model->engram_ = model->synthetic_->engram_tables();
+  model->activations_ = std::make_unique<Activations>(config, model->max_rows());
+  return model;
+}
+
+std::int64_t LoadedModel::max_rows() const {
+  return std::max<std::int64_t>(options_.prefill_chunk, kMaxDecodeRows);
 }
 
 LayerContext LoadedModel::layer_context(int index, kernels::Context& run) const {

@@ -15,6 +15,7 @@
 #include "engine/engram_tables.h"
 #include "engine/layer_context.h"
 #include "engine/model_config.h"
+#include "engine/synthetic_weights.h"
 #include "engine/tokenizer.h"
 #include "engine/weights.h"
 #include "engine/weights_loader.h"
@@ -31,10 +32,21 @@ class LoadedModel {
                                                    const std::string& folder,
                                                    const ModelOptions& options);
 
+  // A model of that shape with made-up weights, for measuring passes: without a tokenizer, a
+  // vocabulary of its own or a fingerprint, so it is for sequences only. Same errors as
+  // SyntheticWeights::create, and kInvalidArgument for options that load() refuses.
+  static Result<std::shared_ptr<LoadedModel>> synthetic(std::shared_ptr<RuntimeState> runtime,
+                                                        const ModelConfig& config,
+                                                        const ModelOptions& options,
+                                                        const SyntheticOptions& synthetic_options);
+  // Instead of its own. Before its first pass.
+  void use_kernels(const kernels::KernelTable& kernels) { kernels_ = kernels; }
+
   const std::shared_ptr<RuntimeState>& runtime() const { return runtime_; }
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const SyntheticWeights* synthetic_weights() const { return synthetic_ ? &*synthetic_ : nullptr; }
   const EngramTables* engram() const { return engram_ ? &*engram_ : nullptr; }
   const ModelInfo& info() const { return info_; }
   const ModelOptions& options() const { return options_; }
@@ -61,12 +73,18 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
+  static Result<std::shared_ptr<LoadedModel>> create(std::shared_ptr<RuntimeState> runtime,
+                                                     const ModelOptions& options);
+  // What follows from the configuration and the options alone.
+  Status set_config(ModelConfig config);
+  std::int64_t max_rows() const;  // of one pass
 
   std::shared_ptr<RuntimeState> runtime_;
   ModelOptions options_;
   ModelConfig config_;
   Arithmetic arithmetic_;
-  std::optional<Checkpoint> checkpoint_;  // owns the memory weights_ points into
+  std::optional<Checkpoint> checkpoint_;       // owns the memory weights_ points into
+  std::optional<SyntheticWeights> synthetic_;  // or this
   Weights weights_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<EngramTables> engram_;

@@ -104,8 +104,7 @@ Status check_text_tensors(const ModelConfig& config, const Checkpoint& checkpoin
 // Looks up tensors whose presence, type and shape have been checked.
 class Binder {
  public:
-  Binder(const ModelConfig& config, const Checkpoint& checkpoint)
-      : config_(config), checkpoint_(checkpoint) {}
+  Binder(const ModelConfig& config, const TensorLookup& find) : config_(config), find_(find) {}
 
   Weights backbone() const {
     Weights weights;
@@ -120,7 +119,7 @@ class Binder {
   }
 
  private:
-  const TensorEntry& entry(const std::string& name) const { return *checkpoint_.find(name); }
+  const TensorEntry& entry(const std::string& name) const { return find_(name); }
 
   // Vectors are matrices of one row.
   static std::int64_t rows(const TensorEntry& t) { return t.shape.size() == 2 ? t.shape[0] : 1; }
@@ -219,7 +218,7 @@ class Binder {
   }
 
   const ModelConfig& config_;
-  const Checkpoint& checkpoint_;
+  const TensorLookup& find_;
 };
 
 }  // namespace
@@ -311,7 +310,13 @@ std::vector<std::string> check_tensors(const ModelConfig& config, const Checkpoi
 
 Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkpoint) {
   CAIRN_RETURN_IF_ERROR(check_text_tensors(config, checkpoint));
-  return Binder(config, checkpoint).backbone();
+  return bind_tensors(config, [&](const std::string& name) -> const TensorEntry& {
+    return *checkpoint.find(name);
+  });
+}
+
+Weights bind_tensors(const ModelConfig& config, const TensorLookup& find) {
+  return Binder(config, find).backbone();
 }
 
 }  // namespace cairn::engine

@@ -4,6 +4,7 @@
 #define CAIRN_ENGINE_WEIGHTS_LOADER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -69,6 +70,11 @@ std::vector<std::string> check_tensors(const ModelConfig& config, const Checkpoi
 // message) and on one that is not aligned for its type (kUnsupported). Missing vision or draft
 // tensors are no error. The views end with the checkpoint.
 Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// The same from any place: `find` gives the tensor of a name, which is there and as
+// expected_tensors() says.
+using TensorLookup = std::function<const TensorEntry&(const std::string& name)>;
+Weights bind_tensors(const ModelConfig& config, const TensorLookup& find);
 
 // SHA-256 (hex) over what decides a KV cache's content: the configuration's values, the tensor
 // directory and sampled payload bytes, tokenizer.json, engram_tables.json where there is one, and

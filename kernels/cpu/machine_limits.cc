@@ -18,7 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWanted = 3, kMost = 9;
 constexpr double kSecondsOfRepetition = 0.12;
 
 double seconds_since(Clock::time_point start) {
@@ -56,20 +55,20 @@ double time_rounds(Context& run, const PeakLoop& loop, std::int64_t rounds) {
   return seconds_since(start);
 }
 
-MachineLimit measure_peak(Context& run, const PeakLoop& loop) {
+MachineLimit measure_peak(Context& run, const PeakLoop& loop, int repetitions) {
   std::int64_t rounds = 1 << 20;
   while (time_rounds(run, loop, rounds) < kSecondsOfRepetition / 4) rounds *= 2;
   rounds *= 4;
   const double operations =
       loop.operations * static_cast<double>(rounds) * static_cast<double>(run.n_threads());
-  const Measured value =
-      measure(kWanted, kMost, [&] { return operations / time_rounds(run, loop, rounds) / 1e9; });
+  const Measured value = measure(repetitions, 2 * repetitions,
+                                 [&] { return operations / time_rounds(run, loop, rounds) / 1e9; });
   return {loop.name, loop.instruction_set, loop.unit, run.n_threads(), value};
 }
 
 }  // namespace
 
-MachineLimit measure_read_bandwidth(Context& run) {
+MachineLimit measure_read_bandwidth(Context& run, int repetitions) {
   const std::size_t n_bytes = bytes_no_cache_holds();
   const PageBuffer memory(n_bytes);
   std::memset(memory.bytes().data(), 1, n_bytes);
@@ -83,7 +82,7 @@ MachineLimit measure_read_bandwidth(Context& run) {
       }
     });
   };
-  const Measured value = measure(kWanted, kMost, [&] {
+  const Measured value = measure(repetitions, 2 * repetitions, [&] {
     const auto start = Clock::now();
     int n_passes = 0;
     do {
@@ -95,10 +94,10 @@ MachineLimit measure_read_bandwidth(Context& run) {
   return {"read", "any", "GB/s", run.n_threads(), value};
 }
 
-std::vector<MachineLimit> measure_arithmetic_peaks(Context& run) {
+std::vector<MachineLimit> measure_arithmetic_peaks(Context& run, int repetitions) {
   std::vector<MachineLimit> limits;
   for (const auto loops : {peak_loops_baseline(), peak_loops_avx2(), peak_loops_avx512()}) {
-    for (const PeakLoop& loop : loops) limits.push_back(measure_peak(run, loop));
+    for (const PeakLoop& loop : loops) limits.push_back(measure_peak(run, loop, repetitions));
   }
   return limits;
 }

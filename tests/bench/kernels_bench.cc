@@ -365,8 +365,8 @@ void experts_and_engram(Bench& bench, const KernelTable& k) {
 // The bounds, on the threads of the bench.
 void limits(Bench& bench) {
   if (!bench.wants("limits")) return;
-  std::vector<MachineLimit> all = measure_arithmetic_peaks(bench.context());
-  all.insert(all.begin(), measure_read_bandwidth(bench.context()));
+  std::vector<MachineLimit> all = measure_arithmetic_peaks(bench.context(), 3);
+  all.insert(all.begin(), measure_read_bandwidth(bench.context(), 3));
   for (const MachineLimit& limit : all) {
     std::printf("limit: %-10s %-7s %9.1f %-8s on %d threads, %d repetitions, %d dropped\n",
                 limit.name.c_str(), limit.instruction_set.c_str(), limit.value.median,
