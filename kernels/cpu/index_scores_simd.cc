@@ -127,10 +127,24 @@ struct Tile {
                    out + 4 * (kKeys + v * kN));
       }
     }
-    for (std::int64_t key = 0; key < kKeys; ++key) {
-      const auto* scale = reinterpret_cast<const std::uint8_t*>(rows[key]) + 16 * blocks;
-      for (std::int64_t block = 0; block < blocks; ++block) {
-        scales[static_cast<std::size_t>(block * kKeys + key)] = e8m0_to_f32(scale[block]);
+    load_scales(rows);
+  }
+
+  void load_scales(const std::byte* const* rows) {
+    const DU du;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      HWY_ALIGN std::uint32_t scale[kKeys];
+      for (std::int64_t key = 0; key < kKeys; ++key) {
+        scale[key] = std::to_integer<std::uint32_t>(rows[key][16 * blocks + block]);
+      }
+      for (std::int64_t v = 0; v < kKeys; v += kN) {
+        // e8m0_to_f32: the exponent, but for the two ends.
+        const auto code = hn::Load(du, scale + v);
+        auto bits = hn::ShiftLeft<23>(code);
+        bits = hn::IfThenElse(hn::Eq(code, hn::Zero(du)), hn::Set(du, 0x00400000u), bits);
+        bits = hn::IfThenElse(hn::Eq(code, hn::Set(du, 255u)), hn::Set(du, 0x7FC00000u), bits);
+        hn::StoreU(hn::BitCast(DF(), bits), DF(),
+                   scales.data() + static_cast<std::size_t>(block * kKeys + v));
       }
     }
   }
@@ -197,6 +211,7 @@ HWY_INLINE void add_heads(const Queries& q, const Tile& tile, const float* w, st
     }
     const std::int32_t* words = q.words.data() + at * kWords;
     const std::uint8_t* bytes = tile.bytes.data() + block * 32 * kKeys;
+#pragma GCC unroll 1  // unrolled, GCC 12 spills every product
     for (int word = 0; word < kWords; ++word, bytes += 4 * kKeys) {
       hn::Vec<D8> keys[kVectors];
       for (int v = 0; v < kVectors; ++v) keys[v] = hn::LoadU(d8, bytes + 4 * v * kN);
