@@ -59,6 +59,8 @@ void use_hyper_connection(InstructionSet set, KernelTable& table);
 void use_index_scores(InstructionSet set, KernelTable& table);
 void use_index_select(InstructionSet set, KernelTable& table);
 void use_kv_row(InstructionSet set, KernelTable& table);
+void use_matmul_fp4(InstructionSet set, KernelTable& table);
+void use_matmul_fp8(InstructionSet set, KernelTable& table);
 void use_rms_norm(InstructionSet set, KernelTable& table);
 void use_rope(InstructionSet set, KernelTable& table);
 void use_sparse_attention(InstructionSet set, KernelTable& table);

@@ -1,12 +1,16 @@
 // y = W x for every weight format of the family (spec/architecture.md section 3.5).
 //
-// Row invariance: y[t] depends on x[t] and W only, and every sum over K has one fixed order:
-//  * quantised activations: the dot product of one 32-block of codes is an exact integer multiple
-//  of
-//    a power of two (at most 41 bits), rounded once to f32, times the two block scales, added to an
-//    f32 accumulator in ascending block order. It is free of order inside the block, so every
-//    instruction set can give the same bits.
+// Row invariance: y[t] depends on x[t] and W only, and every sum over K has one fixed order, the
+// same on every instruction set:
+//
+//  * quantised activations: sum = fma(dot, x_scale * w_scale, sum) in f32 for each 32-block in
+//    ascending order, from 0. With FP4 weights `dot` is the exact dot product of the block's codes,
+//    an integer of at most 27 bits in units of 2^-10, rounded once to f32, and the unit is part of
+//    x_scale. With FP8 weights it is the f32 sum of the 32 products in ascending order, from 0; the
+//    products are exact.
 //  * everything else: eight f64 lanes in a fixed order, rounded once to f32 (cpu/lane_sum.h).
+//
+// A NaN code or scale makes the sums NaN that it is part of.
 #ifndef CAIRN_KERNELS_MATMUL_H_
 #define CAIRN_KERNELS_MATMUL_H_
 

@@ -43,6 +43,8 @@ KernelTable select_kernels(InstructionSet ceiling) {
   use_index_scores(set, table);
   use_index_select(set, table);
   use_kv_row(set, table);
+  use_matmul_fp4(set, table);
+  use_matmul_fp8(set, table);
   use_rms_norm(set, table);
   use_rope(set, table);
   use_sparse_attention(set, table);

@@ -3,6 +3,7 @@
 #include "kernels/matmul.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/lane_sum.h"
@@ -43,62 +44,68 @@ void matmul_decoded(Context& context, const Args& a, const Decode& decode) {
       });
 }
 
-// One 32-block of codes against one of weights: exact in f64, rounded once to f32.
-float exact_block_dot(const double* a, const double* w) {
-  double sum = 0;
-  for (int k = 0; k < 32; ++k) sum += a[k] * w[k];
-  return static_cast<float>(sum);
-}
-
-// decode(row, buffer) fills [cols] f64 of unscaled weight codes; scale(row, block) is the block's.
-template <class Args, class Decode, class Scale>
-void matmul_q8(Context& context, const Args& a, const Decode& decode, const Scale& scale) {
+// Calls dot(row, column, block) for a float and adds it up as matmul.h says: fused, times the
+// product of scales.
+template <class Args, class Dot, class Scale>
+void add_blocks(const Args& a, std::int64_t column, float x_scale_unit, const Scale& w_scale,
+                const Dot& dot) {
   const std::int64_t n_blocks = a.w.cols / 32;
-  std::vector<double> x(static_cast<std::size_t>(a.rows * a.w.cols));
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(e4m3_to_f32(a.x.codes[i]));
-  context.parallel_for(
-      a.w.rows, column_grain(a.rows, a.w.cols), [&](std::int64_t begin, std::int64_t end) {
-        std::vector<double> weights(static_cast<std::size_t>(a.w.cols));
-        for (std::int64_t column = begin; column < end; ++column) {
-          decode(column, weights.data());
-          for (std::int64_t row = 0; row < a.rows; ++row) {
-            float sum = 0;
-            for (std::int64_t block = 0; block < n_blocks; ++block) {
-              const float dot = exact_block_dot(x.data() + row * a.w.cols + 32 * block,
-                                                weights.data() + 32 * block);
-              sum += dot * (e8m0_to_f32(a.x.scales[row * n_blocks + block]) * scale(column, block));
-            }
-            store(a.out, row, column, sum);
-          }
-        }
-      });
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    float sum = 0;
+    for (std::int64_t block = 0; block < n_blocks; ++block) {
+      const float x_scale = e8m0_to_f32(a.x.scales[row * n_blocks + block]) * x_scale_unit;
+      sum = std::fma(dot(row, block), x_scale * w_scale(block), sum);
+    }
+    store(a.out, row, column, sum);
+  }
 }
 
 }  // namespace
 
 void matmul_fp8_q8_scalar(Context& context, const MatmulFp8Q8Args& a) {
-  matmul_q8(
-      context, a,
-      [&](std::int64_t row, double* weights) {
-        for (std::int64_t k = 0; k < a.w.cols; ++k) {
-          weights[k] = static_cast<double>(e4m3_to_f32(a.w.codes[row * a.w.cols + k]));
+  const std::int64_t cols = a.w.cols;
+  context.parallel_for(
+      a.w.rows, column_grain(a.rows, cols), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<float> weights(static_cast<std::size_t>(cols));
+        for (std::int64_t column = begin; column < end; ++column) {
+          for (std::int64_t k = 0; k < cols; ++k) {
+            weights[static_cast<std::size_t>(k)] = e4m3_to_f32(a.w.codes[column * cols + k]);
+          }
+          const auto scale = [&](std::int64_t block) {
+            return e8m0_to_f32(a.w.scales[(column / 32) * (cols / 32) + block]);
+          };
+          add_blocks(a, column, 1.0f, scale, [&](std::int64_t row, std::int64_t block) {
+            const std::uint8_t* x = a.x.codes + row * cols + 32 * block;
+            const float* w = weights.data() + 32 * block;
+            float sum = 0;
+            for (int k = 0; k < 32; ++k) sum += e4m3_to_f32(x[k]) * w[k];  // the product is exact
+            return sum;
+          });
         }
-      },
-      [&](std::int64_t row, std::int64_t block) {
-        return e8m0_to_f32(a.w.scales[(row / 32) * (a.w.cols / 32) + block]);
       });
 }
 
 void matmul_fp4_q8_scalar(Context& context, const MatmulFp4Q8Args& a) {
-  matmul_q8(
-      context, a,
-      [&](std::int64_t row, double* weights) {
-        for (std::int64_t k = 0; k < a.w.cols; ++k) {
-          weights[k] = static_cast<double>(e2m1_to_f32(fp4_code(a.w, row, k)));
+  const std::int64_t cols = a.w.cols;
+  context.parallel_for(
+      a.w.rows, column_grain(a.rows, cols), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> weights(static_cast<std::size_t>(cols));
+        for (std::int64_t column = begin; column < end; ++column) {
+          for (std::int64_t k = 0; k < cols; ++k) {
+            weights[static_cast<std::size_t>(k)] =
+                static_cast<double>(e2m1_to_f32(fp4_code(a.w, column, k)));
+          }
+          const auto scale = [&](std::int64_t block) {
+            return e8m0_to_f32(a.w.scales[column * (cols / 32) + block]);
+          };
+          add_blocks(a, column, 0x1p-10f, scale, [&](std::int64_t row, std::int64_t block) {
+            const std::uint8_t* x = a.x.codes + row * cols + 32 * block;
+            const double* w = weights.data() + 32 * block;
+            double sum = 0;  // exact
+            for (int k = 0; k < 32; ++k) sum += static_cast<double>(e4m3_to_f32(x[k])) * w[k];
+            return static_cast<float>(sum * 0x1p10);
+          });
         }
-      },
-      [&](std::int64_t row, std::int64_t block) {
-        return e8m0_to_f32(a.w.scales[row * (a.w.cols / 32) + block]);
       });
 }
 

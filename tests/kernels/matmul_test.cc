@@ -80,25 +80,29 @@ void multiply_f32(Context& context, const std::vector<float>& x, std::int64_t fi
   }
 }
 
-// The contract of matmul.h: block dots exact, rounded once, scaled, added in ascending order.
+// The contract of matmul.h, written apart from the kernels.
 float by_definition(const Q8& x, std::int64_t row, const Weight& w, std::int64_t column) {
   float sum = 0;
   for (std::int64_t block = 0; block < w.cols / 32; ++block) {
-    // Products of codes are multiples of 2^-19 below 2^18: sums of 32 are exact in 64-bit integers.
-    std::int64_t dot = 0;
+    std::int64_t exact = 0;  // FP4: of 2^-10
+    float ascending = 0;     // FP8
     for (std::int64_t k = 32 * block; k < 32 * block + 32; ++k) {
-      const double a = double{e4m3_to_f32(x.codes[static_cast<std::size_t>(row * w.cols + k)])};
-      dot += static_cast<std::int64_t>(a * w.code(column, k) * 0x1p19);
+      const float a = e4m3_to_f32(x.codes[static_cast<std::size_t>(row * w.cols + k)]);
+      const double product = double{a} * w.code(column, k);
+      exact += static_cast<std::int64_t>(product * 0x1p10);
+      ascending += static_cast<float>(product);
     }
-    const float scale = e8m0_to_f32(x.scales[static_cast<std::size_t>(row * w.cols / 32 + block)]) *
-                        static_cast<float>(w.scale(column, 32 * block));
-    sum += static_cast<float>(static_cast<double>(dot) * 0x1p-19) * scale;
+    const float x_scale =
+        e8m0_to_f32(x.scales[static_cast<std::size_t>(row * w.cols / 32 + block)]);
+    const auto w_scale = static_cast<float>(w.scale(column, 32 * block));
+    sum = w.fp4 ? std::fma(static_cast<float>(exact), x_scale * 0x1p-10f * w_scale, sum)
+                : std::fma(ascending, x_scale * w_scale, sum);
   }
   return sum;
 }
 
-const std::pair<std::int64_t, std::int64_t> kShapes[] = {{1, 32},  {15, 64},  {16, 96},  {17, 32},
-                                                         {33, 96}, {80, 128}, {64, 1280}};
+const std::pair<std::int64_t, std::int64_t> kShapes[] = {
+    {1, 32}, {15, 64}, {16, 96}, {17, 32}, {33, 96}, {80, 128}, {64, 1280}, {70, 544}};
 
 TEST_P(Matmul, golden_products_of_both_formats) {
   const auto file = unit_file("gemm");
@@ -153,11 +157,18 @@ TEST_P(Matmul, quantised_products_follow_the_definition_bit_for_bit) {
   }
 }
 
-TEST_P(Matmul, order_inside_a_block_does_not_matter) {
+TEST_P(Matmul, order_inside_a_block_of_fp4_does_not_matter) {
   Rng rng(11);
   const std::int64_t cols = 64;
   Q8 x{rng.e4m3_codes(cols), rng.scales(cols / 32)};
-  Weight w = random_weight(rng, false, 32, cols);
+  Weight w = random_weight(rng, true, 32, cols);
+  const auto nibble = [&](std::size_t row, std::size_t k) -> std::uint8_t {
+    return w.codes[row * cols / 2 + k / 2] >> (4 * (k % 2)) & 15;
+  };
+  const auto set_nibble = [&](std::size_t row, std::size_t k, std::uint8_t code) {
+    std::uint8_t& pair = w.codes[row * cols / 2 + k / 2];
+    pair = static_cast<std::uint8_t>((pair & (k % 2 == 0 ? 0xF0 : 0x0F)) | code << (4 * (k % 2)));
+  };
   Context context(1);
   std::vector<float> before(32), after(32);
   multiply_q8(context, x, 0, 1, w, {before.data(), 32, false});
@@ -167,11 +178,107 @@ TEST_P(Matmul, order_inside_a_block_does_not_matter) {
     const auto j = static_cast<std::size_t>(block + rng.below(32));
     std::swap(x.codes[i], x.codes[j]);
     for (std::size_t row = 0; row < 32; ++row) {
-      std::swap(w.codes[row * cols + i], w.codes[row * cols + j]);
+      const std::uint8_t kept = nibble(row, i);
+      set_nibble(row, i, nibble(row, j));
+      set_nibble(row, j, kept);
     }
   }
   multiply_q8(context, x, 0, 1, w, {after.data(), 32, false});
   EXPECT_EQ(before, after);
+}
+
+// Bits equal, or both NaN.
+void expect_same(const std::vector<float>& a, const std::vector<float>& b, const char* what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i]))
+        << what << " at " << i << ": " << a[i] << ", " << b[i];
+  }
+}
+
+// What checkpoints do not have but bytes can say: any code, NaN among them, at any address, with
+// any scale, and activations that are nearly all remainder.
+TEST_P(Matmul, any_bytes_give_what_the_definition_gives) {
+  Rng rng(15);
+  struct Bytes {
+    const char* name;
+    std::function<std::uint8_t()> code, scale;
+  };
+  const auto any = [&] { return static_cast<std::uint8_t>(rng.bits()); };
+  const auto near_one = [&] { return static_cast<std::uint8_t>(123 + rng.below(8)); };
+  const auto number = [&] { return static_cast<std::uint8_t>(rng.bits() & 0xBF); };
+  const auto tiny = [&] { return static_cast<std::uint8_t>(rng.bits() & 0xA7); };
+  const auto rarely_nan = [&] { return rng.below(500) == 0 ? std::uint8_t{0xFF} : number(); };
+  const Bytes kinds[] = {
+      {"any code", any, near_one},
+      {"NaN here and there", rarely_nan, near_one},
+      {"any scale", number, any},
+      {"scales of no weight", number, [&] { return static_cast<std::uint8_t>(rng.below(2)); }},
+      {"scales that overflow", number,
+       [&] { return static_cast<std::uint8_t>(250 + rng.below(5)); }},
+      {"small activations", tiny, near_one}};
+  std::int64_t n_nan = 0, n_numbers = 0;
+  for (const Bytes& kind : kinds) {
+    for (const bool fp4 : {false, true}) {
+      for (const auto& [rows, cols] : kShapes) {
+        const std::int64_t n = 5, unaligned = 1 + rng.below(15);
+        std::vector<std::uint8_t> x(static_cast<std::size_t>(unaligned + n * cols)), x_scales,
+            w(static_cast<std::size_t>(unaligned + rows * cols)), w_scales;
+        for (auto& code : x) code = kind.code();
+        for (auto& code : w) code = fp4 ? any() : kind.code();
+        for (std::int64_t i = 0; i < unaligned + n * cols / 32; ++i)
+          x_scales.push_back(kind.scale());
+        for (std::int64_t i = 0; i < unaligned + rows * cols / 32; ++i)
+          w_scales.push_back(kind.scale());
+        const auto multiply = [&] {
+          Context context(2);
+          Guarded<float> y(n * rows);
+          const Q8Rows q{x.data() + unaligned, x_scales.data() + unaligned};
+          const MatmulOut out{y.data(), rows, false};
+          const std::uint8_t* codes = w.data() + unaligned;
+          const std::uint8_t* scales = w_scales.data() + unaligned;
+          if (fp4) {
+            tested_kernels().matmul_fp4_q8(
+                context, {.x = q, .rows = n, .w = {codes, scales, rows, cols}, .out = out});
+          } else {
+            tested_kernels().matmul_fp8_q8(
+                context, {.x = q, .rows = n, .w = {codes, scales, rows, cols}, .out = out});
+          }
+          EXPECT_TRUE(y.intact());
+          return y.values();
+        };
+        const std::vector<float> y = multiply();
+        for (const float v : y) (std::isnan(v) ? n_nan : n_numbers) += 1;
+        expect_same(y, by_scalar_kernels(multiply), kind.name);
+      }
+    }
+  }
+  std::printf("seed 15: %lld NaN, %lld numbers\n", static_cast<long long>(n_nan),
+              static_cast<long long>(n_numbers));
+  EXPECT_GT(n_nan, 1000);
+  EXPECT_GT(n_numbers, 10000);
+}
+
+// More rows than share one pass over the weights, and every number of rows that a tile is made of.
+TEST_P(Matmul, many_rows_are_as_each_alone) {
+  Rng rng(16);
+  const std::int64_t cols = 96, columns = 45;
+  for (const bool fp4 : {false, true}) {
+    const Weight w = random_weight(rng, fp4, columns, cols);
+    const Q8 x{rng.e4m3_codes(300 * cols), rng.scales(300 * cols / 32)};
+    Context context(2);
+    std::vector<float> alone(300 * columns);
+    for (std::int64_t row = 0; row < 300; ++row) {
+      multiply_q8(context, x, row, 1, w, {alone.data() + row * columns, columns, false});
+    }
+    for (const std::int64_t n : {300, 129, 128, 127, 23, 13, 12, 11, 8, 7, 5, 4, 3, 2}) {
+      std::vector<float> together(static_cast<std::size_t>(n * columns));
+      multiply_q8(context, x, 0, n, w, {together.data(), columns, false});
+      alone.resize(together.size());
+      EXPECT_EQ(together, alone) << n << " rows";
+    }
+  }
 }
 
 TEST_P(Matmul, largest_codes_stay_exact) {
