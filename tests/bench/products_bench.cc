@@ -102,10 +102,10 @@ class Bench {
  private:
   void measure_limits(int how_many) {
     if (how_many < 1) return;
-    limits.read = measure_read_bandwidth(context_).value.median;
+    limits.read = measure_read_bandwidth(context_, 3).value.median;
     const bool avx2 = ceiling_ == InstructionSet::kAvx2;
     const auto peaks =
-        how_many < 2 ? std::vector<MachineLimit>() : measure_arithmetic_peaks(context_);
+        how_many < 2 ? std::vector<MachineLimit>() : measure_arithmetic_peaks(context_, 3);
     for (const MachineLimit& limit : peaks) {
       if (avx2 && limit.instruction_set == "avx512") continue;
       if (limit.name == "f32_fma") limits.fma = std::max(limits.fma, limit.value.median);
