@@ -61,6 +61,7 @@ void use_index_select(InstructionSet set, KernelTable& table);
 void use_kv_row(InstructionSet set, KernelTable& table);
 void use_matmul_fp4(InstructionSet set, KernelTable& table);
 void use_matmul_fp8(InstructionSet set, KernelTable& table);
+void use_matmul_wide(InstructionSet set, KernelTable& table);
 void use_rms_norm(InstructionSet set, KernelTable& table);
 void use_rope(InstructionSet set, KernelTable& table);
 void use_sparse_attention(InstructionSet set, KernelTable& table);

@@ -45,6 +45,7 @@ KernelTable select_kernels(InstructionSet ceiling) {
   use_kv_row(set, table);
   use_matmul_fp4(set, table);
   use_matmul_fp8(set, table);
+  use_matmul_wide(set, table);
   use_rms_norm(set, table);
   use_rope(set, table);
   use_sparse_attention(set, table);

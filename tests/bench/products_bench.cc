@@ -177,6 +177,32 @@ void fp8(Bench& bench, std::int64_t rows, Shape s) {
             });
 }
 
+// Products in f64 lanes: a group of wo_a, and rows of the head.
+void wide(Bench& bench, std::int64_t rows, Shape s) {
+  const std::vector<float> x(static_cast<std::size_t>(rows * s.in), 0.5f);
+  const auto w_scales = scales((s.out + 31) / 32 * s.in / 32);
+  std::vector<float> y(static_cast<std::size_t>(rows * s.out));
+  const double flops = 2 * d(rows * s.out * s.in);
+  bench.run(title("matmul_fp8", rows, s.out, s.in), d(s.out * s.in) * 1025 / 1024, flops,
+            bench.limits.fma / 2, [&] {
+              const std::uint8_t* w = bench.pool().take(s.out * s.in);
+              bench.k.matmul_fp8(bench.context(), {.x = x.data(),
+                                                   .rows = rows,
+                                                   .x_stride = s.in,
+                                                   .w = {w, w_scales.data(), s.out, s.in},
+                                                   .out = {y.data(), s.out, true}});
+            });
+  bench.run(title("matmul_bf16", rows, s.out, s.in), d(s.out * s.in) * 2, flops,
+            bench.limits.fma / 2, [&] {
+              const auto* w = reinterpret_cast<const Bf16*>(bench.pool().take(2 * s.out * s.in));
+              bench.k.matmul_bf16(bench.context(), {.x = x.data(),
+                                                    .rows = rows,
+                                                    .x_stride = s.in,
+                                                    .w = {w, s.out, s.in},
+                                                    .out = {y.data(), s.out, false}});
+            });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -194,5 +220,6 @@ int main(int argc, char** argv) {
   for (const Shape& s : {wq_a, wo_b}) {
     for (const std::int64_t rows : {1, 2, 4, 8, 32, 128}) fp8(bench, rows, s);
   }
+  for (const std::int64_t rows : {1, 8, 64}) wide(bench, rows, {1024, 4096});
   return 0;
 }

@@ -260,6 +260,27 @@ TEST_P(Matmul, any_bytes_give_what_the_definition_gives) {
   EXPECT_GT(n_numbers, 10000);
 }
 
+// The same with activations that are not quantised, for both formats of weights.
+TEST_P(Matmul, any_bytes_by_plain_activations_give_what_the_definition_gives) {
+  Rng rng(17);
+  for (const bool fp4 : {false, true}) {
+    for (const auto& [rows, cols] : kShapes) {
+      Weight w = random_weight(rng, fp4, rows, cols);
+      for (auto& code : w.codes) code = static_cast<std::uint8_t>(rng.bits());
+      for (auto& scale : w.scales) scale = static_cast<std::uint8_t>(rng.bits());
+      const std::vector<float> x = rng.normals(5 * cols);
+      const auto multiply = [&] {
+        Context context(2);
+        Guarded<float> y(5 * rows);
+        multiply_f32(context, x, 0, 5, w, {y.data(), w.rows, false});
+        EXPECT_TRUE(y.intact());
+        return y.values();
+      };
+      expect_same(multiply(), by_scalar_kernels(multiply), "any bytes");
+    }
+  }
+}
+
 // More rows than share one pass over the weights, and every number of rows that a tile is made of.
 TEST_P(Matmul, many_rows_are_as_each_alone) {
   Rng rng(16);
