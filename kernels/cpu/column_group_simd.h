@@ -43,18 +43,23 @@ using VI16 = hn::Vec<I16>;
 inline constexpr int kLanesF32 = static_cast<int>(hn::MaxLanes(F32{}));
 inline constexpr int kParts = kLanesF32 / 4;  // of 128 bits
 
+// A pointer whose relation to others the compiler does not know: it keeps it in a register instead
+// of adding up and storing an address for each element that an unrolled loop reads.
+template <class T>
+HWY_INLINE const T* opaque(const T* pointer) {
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+  asm("" : "+r"(pointer));
+#endif
+  return pointer;
+}
+
 // Where in memory the weight rows of the lanes are: one after the other, `stride` bytes apart.
 struct LaneRows {
   HWY_INLINE LaneRows(const std::uint8_t* first, std::int64_t stride) : stride(stride) {
     for (int p = 0; p < kParts; ++p) part[p] = first + 4 * p * stride;
   }
   HWY_INLINE void advance(std::int64_t n_bytes) {
-    for (int p = 0; p < kParts; ++p) {
-      part[p] += n_bytes;
-#if HWY_ARCH_X86
-      asm("" : "+r"(part[p]));  // four pointers, not sixteen: there are no more registers
-#endif
-    }
+    for (int p = 0; p < kParts; ++p) part[p] = opaque(part[p] + n_bytes);
   }
   const std::uint8_t* part[kParts];  // of the first lane of each 128 bits
   std::int64_t stride;

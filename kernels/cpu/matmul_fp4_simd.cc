@@ -222,35 +222,26 @@ HWY_INLINE VI16 broadcast_pair(const std::int16_t* pair) {
   return hn::BitCast(I16{}, hn::Set(I32{}, both));
 }
 
-// A prepared row from the first block of a run on.
-struct RowRun {
-  const std::int16_t* high;
+// Prepared rows from the first block of a run on, and their sums.
+struct RowsOfRun {
+  const std::int16_t* high;  // rows `stride` apart
   const std::int16_t* low;
-  const PreparedBlock* blocks;
-  float* sums;  // [kColumns]
+  const PreparedBlock* blocks;  // rows stride / 32 apart
+  std::int64_t stride;
+  float* sums;  // [rows, kColumns]
 };
-
-// What the remainders of one block add, in units of 2^-10.
-HWY_NOINLINE void remainders(const Tile& tile, int block, const RowRun& row,
-                             VI32 (&sums)[kVectors]) {
-  for (VI32& sum : sums) sum = hn::Zero(I32{});
-  for (std::uint32_t left = row.blocks[block].with_remainder; left != 0; left &= left - 1) {
-    const int pair = __builtin_ctz(left);
-    const VI16 x = broadcast_pair(row.low + 32 * block + 2 * pair);
-    for (int v = 0; v < kVectors; ++v) {
-      sums[v] = add_products(sums[v], hn::Load(I16{}, tile.pairs[block][pair][v]), x);
-    }
-  }
-  for (VI32& sum : sums) sum = hn::ShiftRight<3>(sum);
-}
 
 // kRows rows by a tile. Few rows have several sums each, so that products do not wait for each
 // other.
 template <int kRows>
-HWY_INLINE void multiply(const Tile& tile, int n_blocks, const RowRun* rows) {
+HWY_INLINE void multiply(const Tile& tile, int n_blocks, const RowsOfRun& rows) {
   constexpr int kSums = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
   const F32 f32;
   const I16 i16;
+  const std::int64_t stride = rows.stride;
+  const std::int16_t* x[kRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) x[r] = rows.high + r * stride;
   for (int block = 0; block < n_blocks; ++block) {
     VI32 dots[kRows][kVectors][kSums];
 #pragma GCC unroll 16
@@ -268,13 +259,15 @@ HWY_INLINE void multiply(const Tile& tile, int n_blocks, const RowRun* rows) {
       for (int v = 0; v < kVectors; ++v) w[v] = hn::Load(i16, tile.pairs[block][pair][v]);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const VI16 x = broadcast_pair(rows[r].high + 32 * block + 2 * pair);
+        const VI16 elements = broadcast_pair(x[r] + 2 * pair);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          dots[r][v][pair % kSums] = add_products(dots[r][v][pair % kSums], w[v], x);
+          dots[r][v][pair % kSums] = add_products(dots[r][v][pair % kSums], w[v], elements);
         }
       }
     }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) x[r] = opaque(x[r] + 32);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
@@ -282,17 +275,29 @@ HWY_INLINE void multiply(const Tile& tile, int n_blocks, const RowRun* rows) {
 #pragma GCC unroll 4
         for (int i = 1; i < kSums; ++i) dots[r][v][0] = hn::Add(dots[r][v][0], dots[r][v][i]);
       }
-      if (HWY_UNLIKELY(rows[r].blocks[block].with_remainder != 0)) {
+      const PreparedBlock& x_block = rows.blocks[r * (stride / 32) + block];
+      if (HWY_UNLIKELY(x_block.with_remainder != 0)) {
         VI32 more[kVectors];
-        remainders(tile, block, rows[r], more);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) dots[r][v][0] = hn::Add(dots[r][v][0], more[v]);
+        for (int v = 0; v < kVectors; ++v) more[v] = hn::Zero(I32{});
+        for (std::uint32_t left = x_block.with_remainder; left != 0; left &= left - 1) {
+          const int pair = __builtin_ctz(left);
+          const VI16 rest = broadcast_pair(rows.low + r * stride + 32 * block + 2 * pair);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) {
+            more[v] = add_products(more[v], hn::Load(i16, tile.pairs[block][pair][v]), rest);
+          }
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          dots[r][v][0] = hn::Add(dots[r][v][0], hn::ShiftRight<3>(more[v]));
+        }
       }
-      const VF32 x_scale = hn::Set(f32, rows[r].blocks[block].scale);
+      const VF32 x_scale = hn::Set(f32, x_block.scale);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         const VF32 scale = hn::Mul(x_scale, hn::Load(f32, tile.scales[block][v]));
-        float* sum = rows[r].sums + v * kLanesF32;
+        float* sum = rows.sums + r * kColumns + v * kLanesF32;
         const VF32 dot = hn::ConvertTo(f32, dots[r][v][0]);
         hn::Store(hn::MulAdd(dot, scale, hn::Load(f32, sum)), f32, sum);
       }
@@ -307,10 +312,13 @@ constexpr int kRowsOfTile = 4;
 #endif
 
 template <int kRows>
-void multiply_rows(const Tile& tile, int n_blocks, const RowRun* rows, int n_rows) {
+void multiply_rows(const Tile& tile, int n_blocks, RowsOfRun rows, int n_rows) {
   while (n_rows >= kRows) {
     multiply<kRows>(tile, n_blocks, rows);
-    rows += kRows;
+    rows.high += kRows * rows.stride;
+    rows.low += kRows * rows.stride;
+    rows.blocks += kRows * (rows.stride / 32);
+    rows.sums += kRows * kColumns;
     n_rows -= kRows;
   }
   if constexpr (kRows > 1) multiply_rows<kRows / 2>(tile, n_blocks, rows, n_rows);
@@ -321,18 +329,16 @@ void multiply_group(const MatmulFp4Q8Args& a, const PreparedRows& x, std::int64_
                     int n_rows, std::int64_t column) {
   Tile tile;
   HWY_ALIGN float sums[kRowsAtOnce][kColumns];
-  RowRun runs[kRowsAtOnce];
   const int n_columns = static_cast<int>(std::min<std::int64_t>(kColumns, a.w.rows - column));
   const std::int64_t row_blocks = a.w.cols / 32;
   std::memset(sums, 0, static_cast<std::size_t>(n_rows) * sizeof sums[0]);
   for (std::int64_t first = 0; first < row_blocks; first += kBlocksOfRun) {
     const int n_blocks = static_cast<int>(std::min<std::int64_t>(kBlocksOfRun, row_blocks - first));
     decode_tile(a.w, column, n_columns, first, n_blocks, tile);
-    for (int r = 0; r < n_rows; ++r) {
-      const std::int64_t block = (first_row + r) * row_blocks + first;
-      runs[r] = {x.high + 32 * block, x.low + 32 * block, x.blocks + block, sums[r]};
-    }
-    multiply_rows<kRowsOfTile>(tile, n_blocks, runs, n_rows);
+    const std::int64_t block = first_row * row_blocks + first;
+    const RowsOfRun rows{x.high + 32 * block, x.low + 32 * block, x.blocks + block, a.w.cols,
+                         sums[0]};
+    multiply_rows<kRowsOfTile>(tile, n_blocks, rows, n_rows);
   }
   for (int r = 0; r < n_rows; ++r) {
     for (int v = 0; v * kLanesF32 < n_columns; ++v) {

@@ -34,23 +34,35 @@ constexpr int kVectors = 2;      // of a column group: at most the 32 columns th
 constexpr int kColumns = kVectors * kLanesF32;
 constexpr int kRowsAtOnce = 128;  // that share a decoded run
 
+using F16 = hn::Rebind<hwy::float16_t, F32>;
+
 // --- Activations -----------------------------------------------------------------------------
 
 // f32 values times 2^8, [rows, cols].
 const float* prepare_rows(Context& context, const Q8Rows& x, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t n = rows * cols;
-  auto* values =
-      reinterpret_cast<float*>(Scratch::take(static_cast<std::size_t>(n) * sizeof(float)));
-  constexpr std::int64_t kWorthAThread = 1 << 16;
-  context.parallel_for(n, kWorthAThread, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) values[i] = e4m3_to_f32(x.codes[i]) * 256.0f;
-  });
+  auto* values = reinterpret_cast<float*>(
+      Scratch::take(static_cast<std::size_t>(rows * cols) * sizeof(float)));
+  const F32 f32;
+  const hn::Rebind<std::uint8_t, F32> u8;
+  const hn::Rebind<std::uint16_t, F32> u16;
+  constexpr std::int64_t kBlocksWorthAThread = 4096;
+  context.parallel_for(
+      rows * cols / 32, kBlocksWorthAThread, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = 32 * begin; i < 32 * end; i += kLanesF32) {
+          const auto code = hn::PromoteTo(u16, hn::LoadU(u8, x.codes + i));
+          const hn::Rebind<std::int16_t, F32> i16;
+          const auto moved = hn::ShiftRight<1>(hn::BitCast(i16, hn::ShiftLeft<8>(code)));
+          const auto number = hn::And(hn::BitCast(u16, moved), hn::Set(u16, 0xBF80));
+          const auto is_nan = hn::Eq(hn::And(code, hn::Set(u16, 0x7F)), hn::Set(u16, 0x7F));
+          const auto bits = hn::IfThenElse(is_nan, hn::Set(u16, 0x7E00), number);
+          const auto small = hn::PromoteTo(f32, hn::BitCast(F16{}, bits));
+          hn::Store(hn::Mul(small, hn::Set(f32, 0x1p16f)), f32, values + i);
+        }
+      });
   return values;
 }
 
 // --- Weights ---------------------------------------------------------------------------------
-
-using F16 = hn::Rebind<hwy::float16_t, F32>;
 
 // Decoded elements of a block lie in the order in which they are found (decode_block).
 #if HWY_ARCH_X86
@@ -186,7 +198,16 @@ void decode_tile(const Fp8View& w, std::int64_t column, int n_columns, std::int6
     }
     const LaneRows begin = rows;
     VU8 largest = hn::Zero(U8{});
+    // The next run, or that of the next columns, a quarter of the lanes a time.
+    const std::uint8_t* ahead = begin.part[0] + 32 * kBlocksOfRun;
+    if (32 * (first_block + kBlocksOfRun) >= w.cols) ahead += (kColumns - 1) * w.cols;
     for (int block = 0; block < n_blocks; ++block) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kLanesF32 / 4; ++i) {
+        const std::uint8_t* at = ahead + (block * (kLanesF32 / 4) + i) * w.cols;
+        __builtin_prefetch(at, 0, 2);
+        __builtin_prefetch(at + 64, 0, 2);
+      }
       largest = decode_block(rows, tile.values[block][v], largest);
     }
     if (HWY_UNLIKELY(has_nan(largest))) restore_nan(begin, n_blocks, v, tile);
@@ -204,18 +225,23 @@ void widen_tile(const Tile16& from, int n_blocks, Tile32& to) {
 
 // --- Products --------------------------------------------------------------------------------
 
-// A row from the first block of a run on.
-struct RowRun {
-  const float* x;
-  const std::uint8_t* scales;
-  float* sums;  // [kColumns]
+// Rows from the first block of a run on, and their sums.
+struct RowsOfRun {
+  const float* x;              // rows `stride` apart
+  const std::uint8_t* scales;  // rows stride / 32 apart
+  std::int64_t stride;
+  float* sums;  // [rows, kColumns]
 };
 
 // kRows rows by a tile. w_scales: of the tile's blocks.
 template <int kRows>
 HWY_INLINE void multiply(const Tile32& tile, const std::uint8_t* w_scales, int n_blocks,
-                         const RowRun* rows) {
+                         const RowsOfRun& rows) {
   const F32 f32;
+  const std::int64_t stride = rows.stride;
+  const float* x[kRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) x[r] = rows.x + r * stride;
   for (int block = 0; block < n_blocks; ++block) {
     VF32 dots[kRows][kVectors];
 #pragma GCC unroll 16
@@ -223,28 +249,28 @@ HWY_INLINE void multiply(const Tile32& tile, const std::uint8_t* w_scales, int n
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) dots[r][v] = hn::Zero(f32);
     }
-    for (int four = 0; four < 32; four += 4) {
+#pragma GCC unroll 32
+    for (int k = 0; k < 32; ++k) {
+      VF32 w[kVectors];
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        VF32 w[kVectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v)
-          w[v] = hn::Load(f32, tile.values[block][v][place_of(four + k)]);
+      for (int v = 0; v < kVectors; ++v) w[v] = hn::Load(f32, tile.values[block][v][place_of(k)]);
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          const VF32 x = hn::Set(f32, rows[r].x[32 * block + four + k]);
+      for (int r = 0; r < kRows; ++r) {
+        const VF32 element = hn::Set(f32, x[r][k]);
 #pragma GCC unroll 4
-          for (int v = 0; v < kVectors; ++v) dots[r][v] = hn::MulAdd(w[v], x, dots[r][v]);
-        }
+        for (int v = 0; v < kVectors; ++v) dots[r][v] = hn::MulAdd(w[v], element, dots[r][v]);
       }
     }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) x[r] = opaque(x[r] + 32);
     const float w_scale = e8m0_to_f32(w_scales[block]);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const VF32 scale = hn::Set(f32, e8m0_to_f32(rows[r].scales[block]) * w_scale);
+      const float x_scale = e8m0_to_f32(rows.scales[r * (stride / 32) + block]);
+      const VF32 scale = hn::Set(f32, x_scale * w_scale);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        float* sum = rows[r].sums + v * kLanesF32;
+        float* sum = rows.sums + r * kColumns + v * kLanesF32;
         hn::Store(hn::MulAdd(dots[r][v], scale, hn::Load(f32, sum)), f32, sum);
       }
     }
@@ -252,17 +278,19 @@ HWY_INLINE void multiply(const Tile32& tile, const std::uint8_t* w_scales, int n
 }
 
 #if HWY_TARGET == HWY_AVX3
-constexpr int kRowsOfTile = 12;
+constexpr int kRowsOfTile = 8;
 #else
-constexpr int kRowsOfTile = 6;
+constexpr int kRowsOfTile = 4;
 #endif
 
 template <int kRows>
-void multiply_rows(const Tile32& tile, const std::uint8_t* w_scales, int n_blocks,
-                   const RowRun* rows, int n_rows) {
+void multiply_rows(const Tile32& tile, const std::uint8_t* w_scales, int n_blocks, RowsOfRun rows,
+                   int n_rows) {
   while (n_rows >= kRows) {
     multiply<kRows>(tile, w_scales, n_blocks, rows);
-    rows += kRows;
+    rows.x += kRows * rows.stride;
+    rows.scales += kRows * (rows.stride / 32);
+    rows.sums += kRows * kColumns;
     n_rows -= kRows;
   }
   if constexpr (kRows > 1) multiply_rows<kRows / 2>(tile, w_scales, n_blocks, rows, n_rows);
@@ -274,19 +302,16 @@ void multiply_group(const MatmulFp8Q8Args& a, const float* x, std::int64_t first
   Tile16 narrow;
   Tile32 wide;
   HWY_ALIGN float sums[kRowsAtOnce][kColumns];
-  RowRun runs[kRowsAtOnce];
   const std::int64_t row_blocks = a.w.cols / 32;
   std::memset(sums, 0, static_cast<std::size_t>(n_rows) * sizeof sums[0]);
   for (std::int64_t first = 0; first < row_blocks; first += kBlocksOfRun) {
     const int n_blocks = static_cast<int>(std::min<std::int64_t>(kBlocksOfRun, row_blocks - first));
     const std::uint8_t* w_scales = a.w.scales + column / 32 * row_blocks + first;
     decode_tile(a.w, column, n_columns, first, n_blocks, narrow);
-    for (int r = 0; r < n_rows; ++r) {
-      const std::int64_t block = (first_row + r) * row_blocks + first;
-      runs[r] = {x + 32 * block, a.x.scales + block, sums[r]};
-    }
+    const std::int64_t block = first_row * row_blocks + first;
+    const RowsOfRun rows{x + 32 * block, a.x.scales + block, a.w.cols, sums[0]};
     widen_tile(narrow, n_blocks, wide);
-    multiply_rows<kRowsOfTile>(wide, w_scales, n_blocks, runs, n_rows);
+    multiply_rows<kRowsOfTile>(wide, w_scales, n_blocks, rows, n_rows);
   }
   for (int r = 0; r < n_rows; ++r) {
     for (int v = 0; v * kLanesF32 < n_columns; ++v) {
