@@ -1,6 +1,7 @@
 // A layer is two sublayers, attention and mixture of experts, each between a collapse of the
 // residual streams and an expansion back into them. The collapse weights come from the sublayer
-// before: that shift is part of the model (spec/architecture.md section 5.4).
+// before: that shift is part of the model (spec/architecture.md section 5.4), and it lets
+// expansion, collapse and the next coefficients be one pass over the streams.
 #include "engine/layer.h"
 
 #include <algorithm>
@@ -10,6 +11,54 @@
 #include "engine/moe.h"
 
 namespace cairn::engine {
+namespace {
+
+struct RowsOut {  // of `n` rows
+  float* h;       // [n, hc, dim]
+  std::int64_t n;
+  float* collapsed;  // [n, dim]
+  float* normed;     // [n, dim], the sublayer's input
+};
+struct SublayerOutput {  // y [n, dim] and how it enters the streams; null: nothing does
+  const float* y = nullptr;
+  const float* post = nullptr;
+  const float* comb = nullptr;
+};
+struct Coefficients {
+  float* pre;
+  float* post;
+  float* comb;
+};
+
+// From one sublayer to the next in one pass over the streams: the last output expanded, the next
+// input collapsed by `pre` and normed, the next coefficients from `w`.
+void enter_sublayer(const LayerContext& ctx, const SublayerOutput& last, const float* pre,
+                    const Bf16View& norm, const HyperConnectionWeights& w, const RowsOut& rows,
+                    const Coefficients& next) {
+  ctx.k.hc_pass(ctx.run, {.expand = {.y = last.y,
+                                     .post = last.post,
+                                     .comb = last.comb,
+                                     .rows = rows.n,
+                                     .n_streams = ctx.config.hc_mult,
+                                     .dim = ctx.config.dim,
+                                     .h = rows.h,
+                                     .round_bf16 = ctx.arithmetic.round_bf16},
+                          .weights = pre,
+                          .norm = norm.data,
+                          .collapsed = rows.collapsed,
+                          .normed = rows.normed,
+                          .mix = {.fn = w.fn,
+                                  .scale = w.scale.data,
+                                  .base = w.base.data,
+                                  .sinkhorn_iterations = ctx.config.hc_sinkhorn_iters,
+                                  .eps = ctx.config.hc_eps,
+                                  .norm_eps = ctx.config.norm_eps,
+                                  .pre = next.pre,
+                                  .post = next.post,
+                                  .comb = next.comb}});
+}
+
+}  // namespace
 
 void layer(const LayerContext& ctx, const LayerWeights& w, int index, const ActiveRows& rows,
            const Chunk& chunk, Activations& a) {
@@ -18,7 +67,7 @@ void layer(const LayerContext& ctx, const LayerWeights& w, int index, const Acti
   const bool owns_global = ctx.plan.mode == LayerMode::kFull;
   const std::int64_t read_from =
       owns_global ? std::min(rows.global_from, rows.window_from) : rows.window_from;
-  const std::int64_t out_from = rows.output_from;
+  const std::int64_t out_from = std::min(rows.output_from, chunk.n);
   const std::int64_t n_read = chunk.n - read_from, n_out = chunk.n - out_from;
   if (n_read <= 0) return;
   const auto streams = [&](std::int64_t t) { return a.h.data() + t * hc * dim; };
@@ -32,23 +81,27 @@ void layer(const LayerContext& ctx, const LayerWeights& w, int index, const Acti
                   streams(read_from));
   }
 
-  collapse_and_norm(ctx, streams(read_from), row(a.pre, read_from, hc), w.attention_norm, n_read,
-                    row(a.collapsed, read_from, dim), row(a.normed, read_from, dim));
-  attention(ctx, w.attention, index, rows, chunk, a);
-  if (n_out <= 0) return;
-  float* h = streams(out_from);
   float* post = row(a.post, out_from, hc);
   float* comb = row(a.comb, out_from, hc * hc);
   float* pre_attention = row(a.pre_attention, out_from, hc);
-  mix(ctx, w.hc_attention, h, n_out, pre_attention, post, comb);
-  expand(ctx, row(a.sublayer_out, out_from, dim), post, comb, n_out, h);
-
   float* pre_ffn = row(a.pre_ffn, out_from, hc);
-  mix(ctx, w.hc_ffn, h, n_out, pre_ffn, post, comb);
-  collapse_and_norm(ctx, h, pre_attention, w.ffn_norm, n_out, row(a.collapsed, out_from, dim),
-                    row(a.normed, out_from, dim));
-  moe(ctx, w.moe, row(a.normed, out_from, dim), n_out, row(a.sublayer_out, out_from, dim));
-  expand(ctx, row(a.sublayer_out, out_from, dim), post, comb, n_out, h);
+  const RowsOut out{.h = streams(out_from),
+                    .n = n_out,
+                    .collapsed = row(a.collapsed, out_from, dim),
+                    .normed = row(a.normed, out_from, dim)};
+  // Rows that are read but do not leave need no coefficients.
+  collapse_and_norm(ctx, streams(read_from), row(a.pre, read_from, hc), w.attention_norm,
+                    out_from - read_from, row(a.collapsed, read_from, dim),
+                    row(a.normed, read_from, dim));
+  enter_sublayer(ctx, {}, row(a.pre, out_from, hc), w.attention_norm, w.hc_attention, out,
+                 {.pre = pre_attention, .post = post, .comb = comb});
+  attention(ctx, w.attention, index, rows, chunk, a);
+  if (n_out <= 0) return;
+  float* y = row(a.sublayer_out, out_from, dim);
+  enter_sublayer(ctx, {.y = y, .post = post, .comb = comb}, pre_attention, w.ffn_norm, w.hc_ffn,
+                 out, {.pre = pre_ffn, .post = post, .comb = comb});
+  moe(ctx, w.moe, out.normed, n_out, y);
+  expand(ctx, y, post, comb, n_out, out.h);
   std::copy_n(pre_ffn, n_out * hc, row(a.pre, out_from, hc));  // handed to the next layer
 }
 

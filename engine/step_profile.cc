@@ -2,6 +2,7 @@
 // least is said by one overload for each kind of arguments.
 #include "engine/step_profile.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace cairn::engine {
@@ -86,6 +87,14 @@ Cost cost_of(const ModelConfig&, const HcExpandArgs& a) {
   const double n = d(a.rows) * d(a.n_streams) * d(a.dim);
   return {StepPart::kStreams, 4 * n, n * d(a.n_streams + 1)};
 }
+Cost cost_of(const ModelConfig&, const HcPassArgs& a) {
+  const HcExpandArgs& e = a.expand;
+  const double n = d(e.rows) * d(e.n_streams) * d(e.dim);
+  const double expanded = e.y == nullptr ? 0 : d(e.n_streams + 1);
+  return {StepPart::kStreams, 4 * n + 4 * d(a.mix.fn.rows) * d(a.mix.fn.cols),
+          n * (expanded + 1 + d(a.mix.fn.rows))};
+}
+Cost cost_of(const ModelConfig&, const QuantiseQ8Args& a) { return {StepPart::kDense, 4 * d(a.n)}; }
 Cost cost_of(const ModelConfig&, const SparseAttentionArgs& a) {
   const double bytes = d(a.n_window) * d(row_bytes(a.window.format, a.head_dim)) +
                        d(a.n_main) * d(row_bytes(a.main.format, a.head_dim));
@@ -97,8 +106,13 @@ Cost cost_of(const ModelConfig&, const CompressorPoolArgs& a) {
   return {StepPart::kAttention, 8 * n, n};
 }
 Cost cost_of(const ModelConfig&, const IndexScoresArgs& a) {
-  return {StepPart::kIndexer, d(a.n_visible) * d(row_bytes(a.keys.format, a.dim)),
-          d(a.n_visible) * d(a.n_heads) * d(a.dim)};
+  std::int64_t n = a.n_visible;
+  if (a.kept != nullptr) {  // a pool: the other blocks are not read
+    const std::int64_t blocks = (n + a.block_size - 1) / a.block_size;
+    n = std::min(n, std::count(a.kept, a.kept + blocks, 1) * a.block_size);
+  }
+  return {StepPart::kIndexer, d(n) * d(row_bytes(a.keys.format, a.dim)),
+          d(n) * d(a.n_heads) * d(a.dim)};
 }
 Cost cost_of(const ModelConfig&, const TopKArgs& a) { return {StepPart::kIndexer, 4 * d(a.n)}; }
 Cost cost_of(const ModelConfig&, const CandidateBlocksArgs& a) {
@@ -156,9 +170,9 @@ StepProfile::StepProfile(const KernelTable& kernels, const ModelConfig& config)
   using T = KernelTable;
   count_calls_of<&T::matmul_fp8_q8, &T::matmul_fp4_q8, &T::matmul_fp8, &T::matmul_fp4,
                  &T::matmul_bf16, &T::matmul_f32, &T::rms_norm, &T::rope, &T::hc_mix,
-                 &T::hc_collapse, &T::hc_expand, &T::sparse_attention, &T::compressor_pool,
-                 &T::index_scores, &T::top_k, &T::candidate_blocks, &T::route, &T::swiglu,
-                 &T::engram_hash, &T::engram_gather, &T::engram_update>(counting_);
+                 &T::hc_collapse, &T::hc_expand, &T::hc_pass, &T::quantise_q8, &T::sparse_attention,
+                 &T::compressor_pool, &T::index_scores, &T::top_k, &T::candidate_blocks, &T::route,
+                 &T::swiglu, &T::engram_hash, &T::engram_gather, &T::engram_update>(counting_);
 }
 
 StepProfile::~StepProfile() { active_ = nullptr; }

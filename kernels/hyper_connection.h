@@ -60,10 +60,26 @@ struct HcExpandArgs {
 };
 using HcExpandFn = void(Context&, const HcExpandArgs&);
 
+// What lies between two sublayers, in one pass over the streams: expansion of the last output,
+// collapse and RMSNorm to the next input, and the next coefficients. Each row's streams are read
+// from memory once and written once; the result is that of hc_expand, hc_collapse, rms_norm and
+// hc_mix one after the other. expand.y may be null: the streams stay as they are.
+struct HcPassArgs {
+  HcExpandArgs expand;             // also the streams, their shape and the rounding of all parts
+  const float* weights = nullptr;  // [rows, s] of the collapse
+  const Bf16* norm = nullptr;      // [dim]
+  float* collapsed = nullptr;      // [rows, dim]
+  float* normed = nullptr;         // [rows, dim]
+  HcMixArgs mix;  // of the streams in `expand`: h and the shape in here are not read. May write
+                  // over expand.post and expand.comb, not over `weights`
+};
+using HcPassFn = void(Context&, const HcPassArgs&);
+
 HcCoefficientsFn hc_coefficients_scalar;
 HcMixFn hc_mix_scalar;
 HcCollapseFn hc_collapse_scalar;
 HcExpandFn hc_expand_scalar;
+HcPassFn hc_pass_scalar;
 
 }  // namespace cairn::kernels
 

@@ -31,6 +31,7 @@ struct KernelTable {
   HcMixFn* hc_mix;
   HcCollapseFn* hc_collapse;
   HcExpandFn* hc_expand;
+  HcPassFn* hc_pass;
   SparseAttentionFn* sparse_attention;
   CompressorPoolFn* compressor_pool;
   IndexScoresFn* index_scores;

@@ -18,6 +18,7 @@ KernelTable scalar_kernels() {
       .hc_mix = hc_mix_scalar,
       .hc_collapse = hc_collapse_scalar,
       .hc_expand = hc_expand_scalar,
+      .hc_pass = hc_pass_scalar,
       .sparse_attention = sparse_attention_scalar,
       .compressor_pool = compressor_pool_scalar,
       .index_scores = index_scores_scalar,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/hc_pass_parts.h"
 #include "kernels/cpu/lane_sum.h"
 #include "kernels/number_formats.h"
 
@@ -124,6 +125,14 @@ void hc_expand_scalar(Context& context, const HcExpandArgs& a) {
       }
     }
   });
+}
+
+void hc_pass_scalar(Context& context, const HcPassArgs& a) {
+  const HcPassParts parts = hc_pass_parts(a, 0, a.expand.rows);
+  if (parts.expand.y) hc_expand_scalar(context, parts.expand);
+  hc_collapse_scalar(context, parts.collapse);
+  rms_norm_scalar(context, parts.norm);
+  hc_mix_scalar(context, parts.mix);
 }
 
 }  // namespace cairn::kernels

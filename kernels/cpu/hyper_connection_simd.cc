@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/hc_pass_parts.h"
 #include "kernels/hyper_connection.h"
 #include "kernels/kernels.h"
 #include "kernels/number_formats.h"
@@ -15,6 +16,7 @@
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include "kernels/cpu/lane_sum_simd.h"
+#include "kernels/cpu/normalise_row_simd.h"
 #include "kernels/cpu/number_formats_simd.h"
 #include "kernels/cpu/simd.h"
 
@@ -96,9 +98,28 @@ void project_outputs(const HcMixArgs& a, std::int64_t begin, std::int64_t end, s
   for (; o < end; ++o) rows.template operator()<1>();
 }
 
+// Coefficients of the row at `row` from its raw projections m.
+void finish_mix(Context& context, const HcMixArgs& a, std::int64_t row, float* m) {
+  const std::int64_t s = a.n_streams, n = s * (2 + s), width = s * a.dim;
+  const float* v = a.h + row * width;
+  const float mean_square = dot_f32(v, v, width) / static_cast<float>(width);
+  const float r = 1.0f / std::sqrt(mean_square + a.norm_eps);
+  for (std::int64_t i = 0; i < n; ++i) m[i] *= r;
+  hc_coefficients_scalar(context, {.m = m,
+                                   .rows = 1,
+                                   .n_streams = s,
+                                   .scale = a.scale,
+                                   .base = a.base,
+                                   .sinkhorn_iterations = a.sinkhorn_iterations,
+                                   .eps = a.eps,
+                                   .pre = a.pre + row * s,
+                                   .post = a.post + row * s,
+                                   .comb = a.comb + row * s * s});
+}
+
 void hc_mix(Context& context, const HcMixArgs& a) {
-  const std::int64_t n = a.n_streams * (2 + a.n_streams), width = a.n_streams * a.dim;
-  if (width % 8 != 0) return hc_mix_scalar(context, a);
+  const std::int64_t n = a.n_streams * (2 + a.n_streams);
+  if (a.n_streams * a.dim % 8 != 0) return hc_mix_scalar(context, a);
   std::vector<float> m(static_cast<std::size_t>(a.rows * n));
   // Shared out by outputs: each reads its weights once for all rows of a piece.
   context.parallel_for(n, kOutputs, [&](std::int64_t begin, std::int64_t end) {
@@ -106,22 +127,9 @@ void hc_mix(Context& context, const HcMixArgs& a) {
   });
   context.parallel_for(a.rows, 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* v = a.h + row * width;
-      const float mean_square = dot_f32(v, v, width) / static_cast<float>(width);
-      const float r = 1.0f / std::sqrt(mean_square + a.norm_eps);
-      for (std::int64_t i = 0; i < n; ++i) m[static_cast<std::size_t>(row * n + i)] *= r;
+      finish_mix(context, a, row, m.data() + row * n);
     }
   });
-  hc_coefficients_scalar(context, {.m = m.data(),
-                                   .rows = a.rows,
-                                   .n_streams = a.n_streams,
-                                   .scale = a.scale,
-                                   .base = a.base,
-                                   .sinkhorn_iterations = a.sinkhorn_iterations,
-                                   .eps = a.eps,
-                                   .pre = a.pre,
-                                   .post = a.post,
-                                   .comb = a.comb});
 }
 
 // --- hc_collapse
@@ -181,16 +189,58 @@ void expand_row(const float* HWY_RESTRICT y, const float* post, const float* com
   }
 }
 
+void expand_one(const HcExpandArgs& a, std::int64_t row) {
+  const float* y = a.y + row * a.dim;
+  const float* post = a.post + row * kStreams;
+  const float* comb = a.comb + row * kStreams * kStreams;
+  float* h = a.h + row * kStreams * a.dim;
+  a.round_bf16 ? expand_row<true>(y, post, comb, a.dim, h)
+               : expand_row<false>(y, post, comb, a.dim, h);
+}
+
+bool expands(const HcExpandArgs& a) { return a.n_streams == kStreams && a.dim % kN == 0; }
+
 void hc_expand(Context& context, const HcExpandArgs& a) {
-  if (a.n_streams != kStreams || a.dim % kN != 0) return hc_expand_scalar(context, a);
+  if (!expands(a)) return hc_expand_scalar(context, a);
   context.parallel_for(a.rows, 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* y = a.y + row * a.dim;
-      const float* post = a.post + row * kStreams;
-      const float* comb = a.comb + row * kStreams * kStreams;
-      float* h = a.h + row * kStreams * a.dim;
-      a.round_bf16 ? expand_row<true>(y, post, comb, a.dim, h)
-                   : expand_row<false>(y, post, comb, a.dim, h);
+    for (std::int64_t row = begin; row < end; ++row) expand_one(a, row);
+  });
+}
+
+// --- hc_pass
+// ---------------------------------------------------------------------------------------
+
+// Rows whose streams stay in a core's cache between the parts of a pass: 320 KB at released shapes.
+constexpr std::int64_t kPassRows = 4;
+
+// All but the coefficients of one row.
+void pass_row(const HcPassParts& parts, std::int64_t row) {
+  const HcCollapseArgs& c = parts.collapse;
+  if (parts.expand.y) expand_one(parts.expand, row);
+  collapse_row(c, c.h + row * c.n_streams * c.dim, c.weights + row * c.n_streams,
+               c.out + row * c.dim);
+  normalise_row(parts.norm, parts.norm.x + row * c.dim, parts.norm.out + row * c.dim);
+}
+
+void hc_pass(Context& context, const HcPassArgs& a) {
+  if (!expands(a.expand)) return hc_pass_scalar(context, a);
+  const std::int64_t rows = a.expand.rows, blocks = (rows + kPassRows - 1) / kPassRows;
+  if (blocks < context.n_threads()) {  // a few rows: in cache anyway, and shared out by outputs
+    const HcPassParts parts = hc_pass_parts(a, 0, rows);
+    for (std::int64_t row = 0; row < rows; ++row) pass_row(parts, row);
+    return hc_mix(context, parts.mix);
+  }
+  const std::int64_t n = kStreams * (2 + kStreams);
+  context.parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    float m[kPassRows * kStreams * (2 + kStreams)];
+    for (std::int64_t block = begin; block < end; ++block) {
+      const std::int64_t first = block * kPassRows;
+      const HcPassParts parts = hc_pass_parts(a, first, std::min(rows, first + kPassRows));
+      for (std::int64_t row = 0; row < parts.mix.rows; ++row) pass_row(parts, row);
+      project_outputs(parts.mix, 0, n, n, m);
+      for (std::int64_t row = 0; row < parts.mix.rows; ++row) {
+        finish_mix(context, parts.mix, row, m + row * n);
+      }
     }
   });
 }
@@ -201,6 +251,7 @@ void use_hyper_connection(KernelTable& table) {
   table.hc_mix = hc_mix;
   table.hc_collapse = hc_collapse;
   table.hc_expand = hc_expand;
+  table.hc_pass = hc_pass;
 }
 
 }  // namespace cairn::kernels::HWY_NAMESPACE

@@ -2,8 +2,8 @@
 // the bytes it must read and the operations it must do; kernels/DESIGN.md compares them with what
 // the machine can.
 //
-//   kernels_bench [--threads N] [--only NAME]       NAME "limits": what the machine can, nothing
-//   else
+//   kernels_bench [--threads N] [--only NAME] [--set scalar|avx2|avx512|neon]       NAME "limits":
+//   what the machine can, nothing else
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +29,17 @@ constexpr double kSecondsPerKernel = 0.4;
 struct Options {
   int threads = 1;
   std::string only;
+  cairn::InstructionSet set = cairn::InstructionSet::kBest;
 };
+
+cairn::InstructionSet set_named(const std::string& name) {
+  using cairn::InstructionSet;
+  if (name == "scalar") return InstructionSet::kScalar;
+  if (name == "avx2") return InstructionSet::kAvx2;
+  if (name == "avx512") return InstructionSet::kAvx512;
+  if (name == "neon") return InstructionSet::kNeon;
+  return InstructionSet::kBest;
+}
 
 class Bench {
  public:
@@ -204,6 +214,38 @@ void streams(Bench& bench, const KernelTable& k) {
                                   .h = stream.data(),
                                   .round_bf16 = true});
   });
+  for (const std::int64_t rows : {1, 64}) {
+    const auto many = floats(rows * s * dim), outputs = floats(rows * dim);
+    auto streams_of_rows = many;
+    std::vector<float> pres(static_cast<std::size_t>(rows * s), 0.5f), posts = pres, next = pres;
+    std::vector<float> combs(static_cast<std::size_t>(rows * s * s), 0.25f);
+    std::vector<float> collapsed(static_cast<std::size_t>(rows * dim)), normed = collapsed;
+    const auto weights = bf16s(dim);
+    bench.run(shape("hc_pass", rows, s, dim), 4 * d(n * s * dim + rows * (2 * s + 3) * dim),
+              2 * d(rows * (n + 7) * s * dim), [&] {
+                k.hc_pass(bench.context(), {.expand = {.y = outputs.data(),
+                                                       .post = posts.data(),
+                                                       .comb = combs.data(),
+                                                       .rows = rows,
+                                                       .n_streams = s,
+                                                       .dim = dim,
+                                                       .h = streams_of_rows.data(),
+                                                       .round_bf16 = true},
+                                            .weights = pres.data(),
+                                            .norm = weights.data(),
+                                            .collapsed = collapsed.data(),
+                                            .normed = normed.data(),
+                                            .mix = {.fn = {fn.data(), n, s * dim},
+                                                    .scale = scale.data(),
+                                                    .base = base.data(),
+                                                    .sinkhorn_iterations = 20,
+                                                    .eps = 1e-6f,
+                                                    .norm_eps = 1e-20f,
+                                                    .pre = next.data(),
+                                                    .post = posts.data(),
+                                                    .comb = combs.data()}});
+              });
+  }
   const auto norm = bf16s(dim);
   bench.run("rms_norm 5120", 6 * d(dim), 4 * d(dim), [&] {
     k.rms_norm(bench.context(), {.x = y.data(),
@@ -277,19 +319,21 @@ void attention(Bench& bench, const KernelTable& k) {
                                                .scores = scores.data(),
                                                .round_bf16 = true});
             });
-  const auto many = floats(131072);
-  std::vector<std::int32_t> chosen(512);
-  bench.run("top_k 512 of 131072", 4 * d(131072), 0, [&] {
-    k.top_k(bench.context(), {.scores = many.data(), .n = 131072, .k = 512, .out = chosen.data()});
-  });
-  std::vector<std::uint8_t> kept(131072 / 8);
-  bench.run("candidate_blocks 2048 of 16384", 4 * d(131072), 0, [&] {
-    k.candidate_blocks(bench.context(), {.scores = many.data(),
-                                         .n = 131072,
-                                         .block_size = 8,
-                                         .top_blocks = 2048,
-                                         .kept = kept.data()});
-  });
+  for (const std::int64_t n : {131072, 1048576}) {
+    const auto many = floats(n);
+    std::vector<std::int32_t> chosen(512);
+    bench.run("top_k 512 of " + std::to_string(n), 4 * d(n), 0, [&] {
+      k.top_k(bench.context(), {.scores = many.data(), .n = n, .k = 512, .out = chosen.data()});
+    });
+    std::vector<std::uint8_t> kept(static_cast<std::size_t>(n / 8));
+    bench.run("candidate_blocks 2048 of " + std::to_string(n / 8), 4 * d(n), 0, [&] {
+      k.candidate_blocks(bench.context(), {.scores = many.data(),
+                                           .n = n,
+                                           .block_size = 8,
+                                           .top_blocks = 2048,
+                                           .kept = kept.data()});
+    });
+  }
   const auto values = floats(2 * dim), gates = floats(2 * dim);
   bench.run("compressor_pool 2x512", 16 * d(dim), 8 * d(dim), [&] {
     k.compressor_pool(bench.context(), {.values = values.data(),
@@ -305,6 +349,13 @@ void attention(Bench& bench, const KernelTable& k) {
                                      std::pair("encode_row QN4 512", RowFormat::kQn4)}) {
     bench.run(name, 4 * d(dim), 0, [&] { k.encode_row(format, values.data(), dim, row.data()); });
   }
+  const auto activations = floats(5120);
+  std::vector<std::uint8_t> q8(5120), q8_scales(160);
+  bench.run("quantise_q8 5120", 5 * d(5120), 0, [&] {
+    k.quantise_q8(
+        bench.context(),
+        {.x = activations.data(), .n = 5120, .codes = q8.data(), .scales = q8_scales.data()});
+  });
 }
 
 void experts_and_engram(Bench& bench, const KernelTable& k) {
@@ -382,9 +433,10 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--threads") == 0)
       options.threads = std::max(1, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--only") == 0) options.only = argv[i + 1];
+    if (std::strcmp(argv[i], "--set") == 0) options.set = set_named(argv[i + 1]);
   }
   Bench bench(options);
-  const KernelTable k = select_kernels();
+  const KernelTable k = select_kernels(options.set);
   limits(bench);
   products(bench, k);
   streams(bench, k);

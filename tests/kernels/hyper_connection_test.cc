@@ -239,5 +239,92 @@ TEST_P(HyperConnection, collapse_and_expand_follow_their_formulas) {
   }
 }
 
+TEST_P(HyperConnection, a_pass_is_its_parts_one_after_the_other) {
+  Rng rng(88);
+  for (int trial = 0; trial < 60; ++trial) {
+    const std::int64_t s = trial % 6 == 5 ? 1 + rng.below(5) : 4, n = s * (2 + s);
+    const std::int64_t dim = trial % 5 == 4 ? 1 + rng.below(60) : 16 * (1 + rng.below(12));
+    const std::int64_t rows = 1 + rng.below(30);
+    const bool rounded = rng.below(2) == 0, expands = rng.below(3) != 0;
+    const std::vector<float> h = rng.bf16_normals(rows * s * dim), y = rng.bf16_normals(rows * dim);
+    const std::vector<float> fn = rng.normals(n * s * dim), base = rng.normals(n);
+    const std::vector<float> scale = rng.normals(3), pre = rng.normals(rows * s);
+    const std::vector<float> post = rng.normals(rows * s), comb = rng.normals(rows * s * s);
+    const std::vector<Bf16> norm = rng.bf16_weights(dim);
+
+    // Streams, collapsed, normed, pre, post, comb, one after the other.
+    const auto run = [&](int threads, bool whole) {
+      Context context(threads);
+      const KernelTable& k = tested_kernels();
+      Guarded<float> streams(rows * s * dim), collapsed(rows * dim), normed(rows * dim);
+      Guarded<float> next_pre(rows * s), posts(rows * s), combs(rows * s * s);
+      std::copy(h.begin(), h.end(), streams.data());
+      std::copy(post.begin(), post.end(), posts.data());
+      std::copy(comb.begin(), comb.end(), combs.data());
+      const HcExpandArgs expand{.y = expands ? y.data() : nullptr,
+                                .post = posts.data(),
+                                .comb = combs.data(),
+                                .rows = rows,
+                                .n_streams = s,
+                                .dim = dim,
+                                .h = streams.data(),
+                                .round_bf16 = rounded};
+      HcMixArgs mix{.fn = {fn.data(), n, s * dim},
+                    .scale = scale.data(),
+                    .base = base.data(),
+                    .sinkhorn_iterations = 3,
+                    .eps = 1e-6f,
+                    .norm_eps = 1e-20f,
+                    .pre = next_pre.data(),
+                    .post = posts.data(),
+                    .comb = combs.data()};
+      if (whole) {
+        k.hc_pass(context, {.expand = expand,
+                            .weights = pre.data(),
+                            .norm = norm.data(),
+                            .collapsed = collapsed.data(),
+                            .normed = normed.data(),
+                            .mix = mix});
+      } else {
+        if (expands) k.hc_expand(context, expand);
+        k.hc_collapse(context, {.h = streams.data(),
+                                .weights = pre.data(),
+                                .rows = rows,
+                                .n_streams = s,
+                                .dim = dim,
+                                .out = collapsed.data(),
+                                .round_bf16 = rounded});
+        k.rms_norm(context, {.x = collapsed.data(),
+                             .rows = rows,
+                             .dim = dim,
+                             .x_stride = dim,
+                             .weight = norm.data(),
+                             .eps = 1e-20f,
+                             .out = normed.data(),
+                             .out_stride = dim,
+                             .round_bf16 = rounded});
+        mix.h = streams.data();
+        mix.rows = rows;
+        mix.n_streams = s;
+        mix.dim = dim;
+        k.hc_mix(context, mix);
+      }
+      std::vector<float> all;
+      for (auto* part : {&streams, &collapsed, &normed, &next_pre, &posts, &combs}) {
+        EXPECT_TRUE(part->intact());
+        const std::vector<float> values = part->values();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
+    const std::vector<float> expected = by_scalar_kernels([&] { return run(1, false); });
+    for (int threads = 1; threads <= 4; ++threads) {
+      const std::vector<float> ours = run(threads, true);
+      EXPECT_EQ(std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)), 0)
+          << "trial " << trial << ", " << threads << " threads";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cairn::kernels::test
