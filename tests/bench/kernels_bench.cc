@@ -204,7 +204,6 @@ void streams(Bench& bench, const KernelTable& k) {
                                     .round_bf16 = true});
   });
   bench.run("hc_expand 4x5120", 4 * d((s + 1) * dim), 2 * d((s + 1) * s * dim), [&] {
-    std::copy(h.begin(), h.end(), stream.begin());
     k.hc_expand(bench.context(), {.y = y.data(),
                                   .post = post.data(),
                                   .comb = comb.data(),
