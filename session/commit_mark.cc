@@ -55,12 +55,13 @@ CommitPoint take_point(std::string_view& bytes) {
   return point;
 }
 
-std::string encode_slot(const MarkContent& content, std::uint64_t counter) {
-  std::string out(kMagic);
+// Into `out`, which has room: a mark is written when there may be no memory.
+void encode_slot(const MarkContent& content, std::uint64_t counter, std::string& out) {
+  out.assign(kMagic);
   append_little_endian32(kMarkVersion, out);
   append_little_endian32(0, out);
   append_little_endian64(counter, out);
-  out.append(content.boot.begin(), content.boot.end());
+  out.append(reinterpret_cast<const char*>(content.boot.data()), content.boot.size());
   append(content.pending, out);
   append(content.acknowledged, out);
   append(content.synced, out);
@@ -68,7 +69,6 @@ std::string encode_slot(const MarkContent& content, std::uint64_t counter) {
   append_little_endian64(content.manifest.n_bytes, out);
   append_little_endian64(content.manifest.hash, out);
   append_little_endian64(XXH3_64bits(out.data(), out.size()), out);
-  return out;
 }
 
 struct Slot {
@@ -115,6 +115,7 @@ Result<CommitMark> CommitMark::open(const std::string& path) {
   if (!mark.file_.ok()) return failed("open", path, errno);
   if (made) CAIRN_RETURN_IF_ERROR(sync_folder_of(path));
   CAIRN_RETURN_IF_ERROR(mark.read());
+  mark.slot_.reserve(kSealedBytes);
   return mark;
 }
 
@@ -133,10 +134,11 @@ Status CommitMark::read() {
 }
 
 Status CommitMark::write(const MarkContent& content, bool sync) {
-  const std::string slot = encode_slot(content, ++counter_);
+  encode_slot(content, ++counter_, slot_);
   const off_t at = static_cast<off_t>(counter_ % kSlots) * kSlotBytes;
-  const ssize_t n = pwrite(file_.get(), slot.data(), slot.size(), at);
-  if (n != static_cast<ssize_t>(slot.size())) return failed("write", path_, n < 0 ? errno : ENOSPC);
+  const ssize_t n = pwrite(file_.get(), slot_.data(), slot_.size(), at);
+  if (n != static_cast<ssize_t>(slot_.size()))
+    return failed("write", path_, n < 0 ? errno : ENOSPC);
   if (sync && fdatasync(file_.get()) != 0) return failed("sync", path_, errno);
   return {};
 }

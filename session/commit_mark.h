@@ -62,6 +62,7 @@ class CommitMark {
 
   std::string path_;
   FileDescriptor file_;
+  std::string slot_;  // to write
   std::optional<MarkContent> found_;
   bool is_empty_ = true;
   std::uint64_t counter_ = 0;  // of the newest slot

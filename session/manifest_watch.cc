@@ -109,17 +109,24 @@ bool ManifestWatch::read_to(std::uint64_t n_bytes) {
   return true;
 }
 
-ManifestPoint ManifestWatch::look() {
-  if (!open_current()) return last_;
+ManifestPoint ManifestWatch::look() noexcept {
+  try {
+    look_again();
+  } catch (...) {  // no memory for a name: what was seen last holds as well
+  }
+  return last_;
+}
+
+void ManifestWatch::look_again() {
+  if (!open_current()) return;
   const std::optional<std::uint64_t> synced = bytes_synced(manifest_path(directory_, number_));
   struct stat info = {};
-  if (!synced && fstat(file_.get(), &info) != 0) return last_;
+  if (!synced && fstat(file_.get(), &info) != 0) return;
   const std::uint64_t n_bytes = synced ? *synced : static_cast<std::uint64_t>(info.st_size);
-  if (last_.number == number_ && last_.n_bytes == n_bytes) return last_;
+  if (last_.number == number_ && last_.n_bytes == n_bytes) return;
   // RocksDB may be between writing and syncing it.
-  if (!read_to(n_bytes) || (!synced && fdatasync(file_.get()) != 0)) return last_;
+  if (!read_to(n_bytes) || (!synced && fdatasync(file_.get()) != 0)) return;
   last_ = {number_, n_bytes_, XXH3_64bits_digest(hash_->state)};
-  return last_;
 }
 
 bool ManifestWatch::still_has(const ManifestPoint& noted) {

@@ -35,7 +35,7 @@ class ManifestWatch {
 
   // As far as it is durable now, or made so by the call. Reads what was added since the last call.
   // Where that fails, the point before.
-  ManifestPoint look();
+  ManifestPoint look() noexcept;
 
   // Whether the MANIFEST still begins as noted, or is a later one. Look before the database is
   // opened: that makes a new one.
@@ -44,6 +44,7 @@ class ManifestWatch {
  private:
   struct Hash;
   bool open_current();
+  void look_again();
   bool read_to(std::uint64_t n_bytes);
 
   std::string directory_;

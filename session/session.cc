@@ -63,7 +63,12 @@ Result<Turn> Session::attach_turn(std::uint64_t after) {
     return Status(StatusCode::kNotFound, "session '" + info().name + "' has no turn to attach to",
                   "start or resume one; messages() has what ended turns said");
   }
-  turn->stream().attach(after);
+  try {
+    turn->stream().attach(after);
+  } catch (...) {  // out of memory: the next who comes may have more
+    handle_->keep(std::move(turn));
+    throw;
+  }
   return Turn(std::move(turn), handle_);
 }
 

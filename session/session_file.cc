@@ -73,9 +73,10 @@ std::string end_content(const engine::Sha256Digest& digest) {
 // -- writing --
 
 Result<SessionFileWriter> SessionFileWriter::create(const std::string& path) {
-  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file.ok()) return errno_status("session file: create " + path, errno);
-  SessionFileWriter writer(path, std::move(file));
+  SessionFileWriter writer(path, FileDescriptor());  // first what removes the file after an error
+  writer.file_ =
+      FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!writer.file_.ok()) return errno_status("session file: create " + path, errno);
   std::string start(kMagic);
   append_little_endian32(kFileVersion, start);
   append_little_endian32(0, start);

@@ -182,10 +182,18 @@ Result<CommitReceipt> SessionState::write(Draft& draft) {
   commit.record = after;
   CAIRN_ASSIGN_OR_RETURN(CommitReceipt receipt, store_->store().commit(commit));
   session_->record = std::move(after);
-  if (conversation_) {
-    for (const LogEvent& event : commit.events) conversation_->apply(event.body, event.sequence);
-  }
+  say_again(commit.events);
   return receipt;
+}
+
+// What is written is written: without memory for it the conversation is read from the log again.
+void SessionState::say_again(const std::vector<LogEvent>& events) noexcept {
+  if (!conversation_) return;
+  try {
+    for (const LogEvent& event : events) conversation_->apply(event.body, event.sequence);
+  } catch (...) {
+    conversation_.reset();
+  }
 }
 
 Status SessionState::check_not_running() const {

@@ -130,6 +130,7 @@ class SessionState final : private LiveHolder {
   // Appends to a draft as the next event of its path.
   void add_event(Draft& draft, EventBody body) const;
   Result<CommitReceipt> write(Draft& draft);
+  void say_again(const std::vector<LogEvent>& events) noexcept;
   // Makes the draft's head that of the live state's stored blocks and the draft's own.
   void set_stored_chain(Draft& draft) const;
   // Writes the draft's events with so much of the live state. Where the disk has no room for state

@@ -173,7 +173,7 @@ SessionStore::~SessionStore() {
   try {
     WriteBatch batch;
     if (counters_.put(*storage_, batch).ok()) (void)storage_->write(batch, Durability::kBuffered);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
   }
 }
 
@@ -309,9 +309,10 @@ Status SessionStore::add_tails(const Commit& commit, TailStore::Changes& changes
 }
 
 Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
-  CAIRN_RETURN_IF_ERROR(with_subject(subject_of(commit.session), check_commit(commit)));
+  const std::string subject = subject_of(commit.session);
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, check_commit(commit)));
   WriteBatch batch;
-  CAIRN_RETURN_IF_ERROR(with_subject(subject_of(commit.session), add_events(commit, batch)));
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, add_events(commit, batch)));
   TailStore::Changes tails(tails_, batch);
   CAIRN_RETURN_IF_ERROR(add_tails(commit, tails));
   if (commit.record) {
@@ -329,8 +330,7 @@ Result<CommitReceipt> SessionStore::commit(const Commit& commit) {
   }
   receipt.blocks_written = static_cast<std::int32_t>(claim.blocks().size());
   receipt.blocks_skipped = static_cast<std::int32_t>(commit.blocks.size()) - receipt.blocks_written;
-  CAIRN_RETURN_IF_ERROR(
-      with_subject(subject_of(commit.session), storage_->write(batch, commit.durability)));
+  CAIRN_RETURN_IF_ERROR(with_subject(subject, storage_->write(batch, commit.durability)));
   tails.written();
   counters_.change([&](StoreCounters& counters) {
     counters.bytes_committed += receipt.bytes_written;

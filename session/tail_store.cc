@@ -192,7 +192,10 @@ void TailStore::Changes::written() {
     if (store_.many_removed_) return store_.many_removed_();
   }
   // An error of the storage is latched there and met by the next write.
-  (void)store_.reclaim();
+  try {
+    (void)store_.reclaim();
+  } catch (const std::bad_alloc&) {  // the batch is written all the same; the next one tries again
+  }
 }
 
 void TailStore::release(const Named& tail) noexcept {

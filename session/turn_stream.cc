@@ -115,6 +115,10 @@ std::uint64_t TurnStream::reader() const {
 
 Result<Event> TurnStream::next(std::uint64_t reader, std::chrono::milliseconds timeout) try {
   std::unique_lock lock(mutex_);
+  if (is_behind_) {
+    fill();
+    is_behind_ = false;
+  }
   const auto is_ready = [&] {
     return !ready_.empty() || reader != reader_ || end_delivered_ || failed_;
   };
@@ -136,7 +140,7 @@ Result<Event> TurnStream::next(std::uint64_t reader, std::chrono::milliseconds t
   Event event = std::move(ready_.front());
   ready_.pop_front();
   end_delivered_ = event.kind == EventKind::kTurnEnd;
-  if (ready_.empty()) fill();
+  if (ready_.empty()) fill_if_possible();
   if (ready_.empty() && !failed_) quiet();
   return event;
 } catch (const std::bad_alloc&) {
@@ -158,7 +162,7 @@ void TurnStream::begin_reading(std::uint64_t after) {
   is_read_ = true;
   after_ = after;
   ready_.clear();
-  has_started_ = has_ended_ = end_delivered_ = false;
+  has_started_ = has_ended_ = end_delivered_ = is_behind_ = false;
   quiet();
 }
 
@@ -196,6 +200,17 @@ void TurnStream::fill() {
   if (!ready_.empty()) wake();
 }
 
+// For who holds an event already, which must not be lost: the next reader tries again.
+void TurnStream::fill_if_possible() noexcept {
+  try {
+    fill();
+    is_behind_ = false;
+  } catch (...) {
+    is_behind_ = true;
+    wake();
+  }
+}
+
 bool TurnStream::fill_step() {
   Cursor& cursor = *cursor_;
   if (started_ && !has_started_) {
@@ -212,8 +227,7 @@ bool TurnStream::fill_step() {
     cursor.parser.finish(complete_, parsed_);
     add_parsed(tokens_.size() + 1, false);
   } else if (end_ && !has_ended_) {
-    ready_.push_back(*usage_);
-    ready_.push_back(*end_);
+    ready_.insert(ready_.end(), {*usage_, *end_});  // both or none
     has_ended_ = true;
   } else {
     return false;

@@ -91,6 +91,7 @@ class TurnStream {
   void begin_reading(std::uint64_t after);
   // Makes events ready until there are enough or no more, and wakes who waits for them.
   void fill();
+  void fill_if_possible() noexcept;
   bool fill_step();
   void add_parsed(std::size_t n_tokens, bool replayed);
   void wake() noexcept;
@@ -121,6 +122,7 @@ class TurnStream {
   bool has_started_ = false, has_ended_ = false;  // for this reader
   std::vector<engine::OutputEvent> parsed_;
   std::deque<Event> ready_;
+  bool is_behind_ = false;      // there was no memory to make the next events ready
   bool is_awake_ = false;       // wake_ is readable
   bool end_delivered_ = false;  // to this reader
 };
