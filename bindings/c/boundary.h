@@ -67,6 +67,27 @@ Status give(Handle** out, Parts&&... parts) {
   return {};
 }
 
+// Room for a handle, taken before what it will hold is made: what has happened by then (a turn has
+// started, an event was read) is not lost for want of memory.
+template <class Handle>
+class Room {
+ public:
+  Room() : memory_(::operator new(sizeof(Handle))) {}
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  ~Room() { ::operator delete(memory_); }
+
+  // Makes the handle of the given parts, which are moved, and hands it to the caller.
+  template <class... Parts>
+  Status give(Handle** out, Parts&&... parts) noexcept {
+    *out = new (std::exchange(memory_, nullptr)) Handle{std::forward<Parts>(parts)...};
+    return {};
+  }
+
+ private:
+  void* memory_;
+};
+
 // A text argument as a view of the caller's memory: (pointer, length) or, for CAIRN_CSTRING, up to
 // the terminating zero. kInvalidArgument unless it is UTF-8.
 Result<std::string_view> text_argument(const char* text, std::size_t length, std::string_view name);

@@ -39,14 +39,22 @@ class HostLog {
   HostLog(const HostLog&) = delete;
   HostLog& operator=(const HostLog&) = delete;
   ~HostLog() {
-    if (adopted_ && options_.log_finalize != nullptr) options_.log_finalize(options_.log_user);
+    if (!adopted_ || options_.log_finalize == nullptr) return;
+    try {
+      options_.log_finalize(options_.log_user);
+    } catch (...) {
+    }
   }
 
   void adopt() { adopted_ = true; }
 
-  void write(cairn::LogLevel level, std::string_view text) const {
-    options_.log(options_.log_user, static_cast<std::int32_t>(level) + CAIRN_LOG_TRACE, text.data(),
-                 text.size());
+  // What a host in C++ throws ends here: the line is lost, the thread goes on.
+  void write(cairn::LogLevel level, std::string_view text) const noexcept {
+    try {
+      options_.log(options_.log_user, static_cast<std::int32_t>(level) + CAIRN_LOG_TRACE,
+                   text.data(), text.size());
+    } catch (...) {
+    }
   }
 
  private:

@@ -466,7 +466,8 @@ CAIRN_API cairn_code cairn_store_count_misses(const cairn_store* store, int32_t 
 /** Removes a session: its text, its states, and the blocks that no other session reaches. The bytes
  * are out of the store's files when the call returns, but for text that forks of it show as well;
  * that goes with them. Any thread. Blocks: disk, for seconds in a large store. Codes: NOT_FOUND,
- * BUSY (it is open), OUT_OF_DISK, IO_ERROR. Since 0.1. */
+ * BUSY (it is open), OUT_OF_DISK, IO_ERROR; OUT_OF_MEMORY: it may be gone, and its bytes go with the
+ * next collection then. Since 0.1. */
 CAIRN_API cairn_code cairn_store_remove(cairn_store* store, const char* name, size_t name_length,
                                         cairn_error** error);
 
@@ -519,7 +520,8 @@ CAIRN_API cairn_code cairn_store_collect(cairn_store* store, const cairn_collect
 
 /** Makes a session of a file that cairn_store_reader_export_session wrote. An empty `name` keeps the
  * name that it had. Any thread. Blocks: disk. Codes: ALREADY_EXISTS, NOT_FOUND (the file), CORRUPT,
- * UNSUPPORTED, OUT_OF_DISK, IO_ERROR; then nothing was made. Since 0.1. */
+ * UNSUPPORTED, OUT_OF_DISK, IO_ERROR; then nothing was made. OUT_OF_MEMORY: it may have been.
+ * Since 0.1. */
 CAIRN_API cairn_code cairn_store_import_session(cairn_store* store, const char* file,
                                                 size_t file_length, const char* name,
                                                 size_t name_length, cairn_error** error);
@@ -716,8 +718,8 @@ typedef struct cairn_turn_options {
 CAIRN_API void cairn_turn_options_init(cairn_turn_options* options);
 
 /** Makes a session. `name` is 1 to 200 bytes and unique in the store. The caller owns *session.
- * Any thread. Blocks: disk. Codes: ALREADY_EXISTS, UNSUPPORTED, OUT_OF_DISK, IO_ERROR.
- * Since 0.1. */
+ * Any thread. Blocks: disk. Codes: ALREADY_EXISTS, UNSUPPORTED, OUT_OF_DISK, IO_ERROR;
+ * OUT_OF_MEMORY: it may have been made, and can be opened then. Since 0.1. */
 CAIRN_API cairn_code cairn_session_create(const cairn_model* model, const cairn_store* store,
                                           const char* name, size_t name_length,
                                           const cairn_session_options* options,
@@ -781,8 +783,8 @@ CAIRN_API cairn_code cairn_session_append_json(cairn_session* session, const cha
 /** Starts the model's answer to what was appended. The caller owns *turn and pulls its events. One
  * turn of a session at a time.
  * Any thread. Does not wait for the model. Codes: BUSY (a turn runs), UNSUPPORTED, NOT_FOUND (the
- * named tool is not declared), CONTEXT_FULL, OUT_OF_DISK, IO_ERROR; what fails later arrives with
- * CAIRN_EVENT_TURN_END. Since 0.1. */
+ * named tool is not declared), CONTEXT_FULL, OUT_OF_DISK, IO_ERROR; OUT_OF_MEMORY: the turn may be
+ * open, and can be resumed then. What fails later arrives with CAIRN_EVENT_TURN_END. Since 0.1. */
 CAIRN_API cairn_code cairn_session_start_turn(cairn_session* session,
                                               const cairn_turn_options* options, cairn_turn** turn,
                                               cairn_error** error);
@@ -882,8 +884,8 @@ CAIRN_API cairn_code cairn_session_rewind(cairn_session* session, uint64_t event
 
 /** Makes the session `name`, which begins as this one is at `event` (0 = now). Either may be removed
  * without harm to the other. The caller owns *fork.
- * Any thread. Blocks: disk. Codes: NOT_FOUND, ALREADY_EXISTS, BUSY, OUT_OF_DISK, IO_ERROR.
- * Since 0.1. */
+ * Any thread. Blocks: disk. Codes: NOT_FOUND, ALREADY_EXISTS, BUSY, OUT_OF_DISK, IO_ERROR;
+ * OUT_OF_MEMORY: it may have been made, and can be opened then. Since 0.1. */
 CAIRN_API cairn_code cairn_session_fork(const cairn_session* session, uint64_t event,
                                         const char* name, size_t name_length, cairn_session** fork,
                                         cairn_error** error);
@@ -1133,7 +1135,10 @@ enum {
 
 /** Where the state for the turn's prompt came from:
  * prompt_tokens = from_memory + from_disk + prefilled. The `replayed` tokens are among the reused
- * ones: their global KV was reused, their sliding windows were computed again. */
+ * ones: their global KV was reused, their sliding windows were computed again.
+ *
+ * In an exact session `prefilled` is what was appended since the turn before (`prompt_tokens` less
+ * that turn's `context_used`), and 1: the token that it sampled last, which no step has read yet. */
 typedef struct cairn_reuse {
   size_t struct_size;       /**< sizeof this struct */
   int64_t prompt_tokens;    /**< of the whole prompt */
@@ -1170,7 +1175,7 @@ typedef struct cairn_usage {
   int64_t output_tokens;    /**< sampled, by this and earlier runs of the turn */
   int64_t reasoning_tokens; /**< among the output tokens */
   int64_t resumed_tokens;   /**< output tokens that were in the log already */
-  int64_t context_used;     /**< tokens */
+  int64_t context_used;     /**< prompt and answer: the next prompt begins with these tokens */
   int64_t context_size;     /**< tokens */
   int64_t bytes_written;    /**< handed to the store by this turn */
   double queued_ms;         /**< until the turn began to run */

@@ -20,6 +20,7 @@ using cairn::c_api::give;
 using cairn::c_api::guarded;
 using cairn::c_api::read_options;
 using cairn::c_api::required;
+using cairn::c_api::Room;
 using cairn::c_api::session_info;
 using cairn::c_api::text_argument;
 using cairn::c_api::turn_options;
@@ -198,9 +199,11 @@ Status give_session(Result<cairn::Session> opened, cairn_session** out) {
   return give(out, std::move(session), std::move(identity));
 }
 
-Status give_turn(const cairn_session& session, Result<cairn::Turn> started, cairn_turn** out) {
-  CAIRN_ASSIGN_OR_RETURN(cairn::Turn turn, std::move(started));
-  return give(out, session.rep, std::move(turn));
+template <class Start>
+Status give_turn(const cairn_session& session, cairn_turn** out, const Start& start) {
+  Room<cairn_turn> room;
+  CAIRN_ASSIGN_OR_RETURN(cairn::Turn turn, start());
+  return room.give(out, session.rep, std::move(turn));
 }
 
 Result<cairn::Session> open_or_create(const cairn::Model& model, const cairn::Store& store,
@@ -334,7 +337,7 @@ cairn_code cairn_session_start_turn(cairn_session* session, const cairn_turn_opt
     CAIRN_RETURN_IF_ERROR(cleared(turn, "turn"));
     CAIRN_RETURN_IF_ERROR(required(session, "session"));
     CAIRN_ASSIGN_OR_RETURN(const cairn::TurnOptions converted, turn_options(options));
-    return give_turn(*session, session->rep.start_turn(converted), turn);
+    return give_turn(*session, turn, [&] { return session->rep.start_turn(converted); });
   });
 }
 
@@ -343,7 +346,7 @@ cairn_code cairn_session_resume_turn(cairn_session* session, cairn_turn** turn,
   return guarded(error, [&]() -> Status {
     CAIRN_RETURN_IF_ERROR(cleared(turn, "turn"));
     CAIRN_RETURN_IF_ERROR(required(session, "session"));
-    return give_turn(*session, session->rep.resume_turn(), turn);
+    return give_turn(*session, turn, [&] { return session->rep.resume_turn(); });
   });
 }
 
@@ -369,7 +372,7 @@ cairn_code cairn_session_attach_turn(cairn_session* session, uint64_t after, cai
   return guarded(error, [&]() -> Status {
     CAIRN_RETURN_IF_ERROR(cleared(turn, "turn"));
     CAIRN_RETURN_IF_ERROR(required(session, "session"));
-    return give_turn(*session, session->rep.attach_turn(after), turn);
+    return give_turn(*session, turn, [&] { return session->rep.attach_turn(after); });
   });
 }
 
@@ -490,6 +493,7 @@ cairn_code cairn_turn_next(cairn_turn* turn, int64_t timeout_ms, cairn_event** e
   const cairn_code code = guarded(error, [&]() -> Status {
     CAIRN_RETURN_IF_ERROR(cleared(event, "event"));
     CAIRN_RETURN_IF_ERROR(required(turn, "turn"));
+    Room<cairn_event> room;
     Result<cairn::Event> next = turn->rep.next(std::chrono::milliseconds(timeout_ms));
     if (!next.ok() && is_answer(next.status().code())) {
       answer = next.status().code();
@@ -497,7 +501,7 @@ cairn_code cairn_turn_next(cairn_turn* turn, int64_t timeout_ms, cairn_event** e
     }
     CAIRN_ASSIGN_OR_RETURN(cairn::Event got, std::move(next));
     cairn_error turn_error = {got.status};
-    return give(event, std::move(got), std::move(turn_error));
+    return room.give(event, std::move(got), std::move(turn_error));
   });
   return answer == StatusCode::kOk ? code : static_cast<cairn_code>(answer);
 }

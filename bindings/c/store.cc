@@ -52,7 +52,12 @@ Result<cairn::StoreSecret> secret(const cairn_store_options& read) {
   secret.passphrase = passphrase;
   if (read.key != nullptr) {
     secret.key = [read](std::array<std::uint8_t, 32>& key) -> Status {
-      const std::int32_t code = read.key(read.key_user, key.data());
+      std::int32_t code = 0;
+      try {
+        code = read.key(read.key_user, key.data());
+      } catch (...) {
+        return {StatusCode::kCancelled, "the key function threw an exception"};
+      }
       if (code == 0) return {};
       return {StatusCode::kCancelled, "the key function returned " + std::to_string(code)};
     };
