@@ -324,6 +324,21 @@ TEST(CApi, every_growing_struct_can_be_initialised) {
   }
 }
 
+TEST(CApi, needs_nothing_and_has_the_same_layout_for_every_compiler) {
+  const std::regex include(R"(#include\s*[<"]([^>"]+)[>"])");
+  const std::regex unsteady(R"(\b(bool|_Bool|long|short|unsigned|time_t|enum [A-Za-z]\w*)\b)"
+                            R"(|:\s*\d+\s*;|\benum\s+\w+\s*\{)");
+  const std::set<std::string> allowed = {"stddef.h", "stdint.h", "cairn/cairn.h"};
+  for (const char* header : {"cairn.h", "cairn_raw.h"}) {
+    const std::string text = code_of(read_file(kRoot / "bindings/c" / header));
+    for (std::sregex_iterator it(text.begin(), text.end(), include), end; it != end; ++it) {
+      EXPECT_TRUE(allowed.contains((*it)[1])) << header << " includes " << (*it)[1];
+    }
+    std::smatch found;
+    EXPECT_FALSE(std::regex_search(text, found, unsteady)) << header << ": " << found.str();
+  }
+}
+
 TEST(CApi, stays_small_enough_to_read) { EXPECT_LT(functions_of("cairn.h").size(), 100u); }
 
 TEST(CApi, every_function_is_used_by_a_test_or_an_example) {
