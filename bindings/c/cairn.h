@@ -933,8 +933,8 @@ typedef struct cairn_sync {
 /** Makes the conversation that of `body`. One commit; an interrupted turn is closed. *details, which
  * the caller owns, says everything as a JSON object: how each message was found, the bytes of both
  * sides at the difference, the tool that changed. `options`, `sync` and `details` may be NULL.
- * Any thread. Blocks: disk. Codes: those of the append functions; UNSUPPORTED: an image.
- * Since 0.1. */
+ * Any thread. Blocks: disk. Codes: those of the append functions; UNSUPPORTED: an image;
+ * OUT_OF_MEMORY: it may be done, and the same call again finds that it is. Since 0.1. */
 CAIRN_API cairn_code cairn_session_sync(cairn_session* session, const char* body,
                                         size_t body_length, const cairn_sync_options* options,
                                         cairn_sync* sync, cairn_buffer** details,
