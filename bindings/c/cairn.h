@@ -336,7 +336,7 @@ CAIRN_API cairn_code cairn_model_detokenize(const cairn_model* model, const int3
  * and the number of its tokens to *n_tokens; either may be NULL. `messages_json`: an array of messages
  * in the OpenAI chat shape, or the body of a request. `thinking` 1 = a thinking prompt with `effort`
  * 1..100 (0 = 75). Exact; does not run the model.
- * Any thread. Does not block. Codes: UNSUPPORTED (a message holds an image). Since 0.1. */
+ * Any thread. Does not block. Codes: none (INVALID_ARGUMENT names the bad message). Since 0.1. */
 CAIRN_API cairn_code cairn_model_render(const cairn_model* model, const char* messages_json,
                                         size_t messages_json_length, int32_t thinking,
                                         int32_t effort, cairn_buffer** text, int64_t* n_tokens,
@@ -784,7 +784,8 @@ CAIRN_API cairn_code cairn_session_append_json(cairn_session* session, const cha
  * turn of a session at a time.
  * Any thread. Does not wait for the model. Codes: BUSY (a turn runs), UNSUPPORTED, NOT_FOUND (the
  * named tool is not declared), CONTEXT_FULL, OUT_OF_DISK, IO_ERROR; OUT_OF_MEMORY: the turn may be
- * open, and can be resumed then. What fails later arrives with CAIRN_EVENT_TURN_END. Since 0.1. */
+ * open, and can be resumed then; INVALID_ARGUMENT: there is nothing to answer. What fails later
+ * arrives with CAIRN_EVENT_TURN_END. Since 0.1. */
 CAIRN_API cairn_code cairn_session_start_turn(cairn_session* session,
                                               const cairn_turn_options* options, cairn_turn** turn,
                                               cairn_error** error);
