@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/model_config.h"
+#include "engine/step_memory.h"
 
 namespace cairn::engine {
 
@@ -37,7 +38,9 @@ struct Activations {
   std::vector<std::int32_t> top_k;   // [rows, index_top_k] last published list, -1 padded
   // Candidate pool of each row, by block; empty = everything visible is in the pool.
   std::vector<std::vector<std::uint8_t>> kept_blocks;
-  std::vector<std::byte> window_rows;  // rows of the ring that the chunk needs, then the chunk's own
+  std::vector<std::byte>
+      window_rows;    // rows of the ring that the chunk needs, then the chunk's own
+  StepMemory memory;  // of all that lives no longer than a layer
 
  private:
   static std::size_t size(std::int64_t a, std::int64_t b, std::int64_t c = 1) {

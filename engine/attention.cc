@@ -45,13 +45,13 @@ WindowTable extend_window(const LayerContext& ctx, int layer, bool reset, std::i
 }
 
 // A table for each part of the chunk; where the part has no rows from `from` on it is not read.
-std::vector<WindowTable> extend_windows(const LayerContext& ctx, const AttentionWeights& w,
-                                        int layer, const ActiveRows& rows, const Chunk& chunk,
-                                        Activations& a) {
+StepVector<WindowTable> extend_windows(const LayerContext& ctx, const AttentionWeights& w,
+                                       int layer, const ActiveRows& rows, const Chunk& chunk,
+                                       Activations& a) {
   const std::int64_t from = rows.window_from, dim = ctx.config.dim;
   const LinearInput x(ctx, a.normed.data() + from * dim, chunk.n - from, dim);
-  const std::vector<float> kv = window_kv(ctx, w, x, positions_of(chunk, from));
-  std::vector<WindowTable> tables(chunk.parts.size());
+  const StepVector<float> kv = window_kv(ctx, w, x, positions_of(ctx, chunk, from));
+  StepVector<WindowTable> tables(chunk.parts.size(), &ctx.memory);
   a.window_rows.clear();
   for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
     tables[usize(&part - chunk.parts.data())] =
@@ -62,9 +62,10 @@ std::vector<WindowTable> extend_windows(const LayerContext& ctx, const Attention
 }
 
 // Places of the window in each query's list: visible positions ascending, then empty ones.
-std::vector<std::int32_t> window_slots(const WindowTable& table, std::int64_t window,
-                                       std::int64_t first_query, std::int64_t rows) {
-  std::vector<std::int32_t> slots(usize(rows * window), -1);
+StepVector<std::int32_t> window_slots(const LayerContext& ctx, const WindowTable& table,
+                                      std::int64_t first_query, std::int64_t rows) {
+  const std::int64_t window = ctx.config.window;
+  StepVector<std::int32_t> slots(usize(rows * window), -1, &ctx.memory);
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t position = first_query + row;
     std::int32_t* slot = slots.data() + row * window;
@@ -76,9 +77,10 @@ std::vector<std::int32_t> window_slots(const WindowTable& table, std::int64_t wi
 }
 
 // The index keys that each query searches: those of its sequence.
-std::vector<kernels::KvRows> index_rows_of(const LayerContext& ctx, const Chunk& chunk,
-                                           std::int64_t from) {
-  std::vector<kernels::KvRows> keys;
+StepVector<kernels::KvRows> index_rows_of(const LayerContext& ctx, const Chunk& chunk,
+                                          std::int64_t from) {
+  StepVector<kernels::KvRows> keys(&ctx.memory);
+  keys.reserve(usize(chunk.n - from));
   for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t, std::int64_t n) {
     keys.insert(keys.end(), usize(n),
                 part.cache->index_rows(part.cache->source(ctx.plan.kv_source)));
@@ -88,26 +90,26 @@ std::vector<kernels::KvRows> index_rows_of(const LayerContext& ctx, const Chunk&
 
 }  // namespace
 
-std::vector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeights& w,
-                                    const LinearInput& x) {
-  std::vector<float> qr(usize(x.rows() * w.wq_a.rows));
+StepVector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeights& w,
+                                   const LinearInput& x) {
+  StepVector<float> qr = ctx.scratch<float>(x.rows() * w.wq_a.rows);
   linear(ctx, x, w.wq_a, qr.data());
   norm_rows(ctx, w.q_norm, qr);
   return qr;
 }
 
-std::vector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
-                                const LinearInput& qr, const std::vector<std::int64_t>& positions) {
-  std::vector<float> q(usize(qr.rows() * w.wq_b.rows));
+StepVector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
+                               const LinearInput& qr, std::span<const std::int64_t> positions) {
+  StepVector<float> q = ctx.scratch<float>(qr.rows() * w.wq_b.rows);
   linear(ctx, qr, w.wq_b, q.data());
   rotate_rows(ctx, q, ctx.config.n_heads, ctx.config.head_dim, positions);
   return q;
 }
 
-std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
-                             const LinearInput& x, const std::vector<std::int64_t>& positions) {
+StepVector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
+                            const LinearInput& x, std::span<const std::int64_t> positions) {
   const std::int64_t dim = ctx.config.head_dim;
-  std::vector<float> kv(usize(x.rows() * dim));
+  StepVector<float> kv = ctx.scratch<float>(x.rows() * dim);
   linear(ctx, x, w.wkv, kv.data());
   norm_rows(ctx, w.kv_norm, kv);
   rotate_rows(ctx, kv, 1, dim, positions);
@@ -135,14 +137,14 @@ void attend(const LayerContext& ctx, const AttentionWeights& w, const float* q, 
                 .round_bf16 = ctx.arithmetic.round_bf16});
 }
 
-void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
-                      const std::vector<std::int64_t>& positions, float* y) {
+void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::span<float> o,
+                      std::span<const std::int64_t> positions, float* y) {
   const ModelConfig& config = ctx.config;
   const auto rows = static_cast<std::int64_t>(positions.size());
   rotate_rows(ctx, o, config.n_heads, config.head_dim, positions, Rotation::kInverse);
   const std::int64_t width = std::int64_t{config.n_heads} * config.head_dim;
   const std::int64_t group_in = width / config.o_groups, group_out = config.o_rank;
-  std::vector<float> u(usize(rows * config.o_groups * group_out));
+  StepVector<float> u = ctx.scratch<float>(rows * config.o_groups * group_out);
   for (std::int64_t g = 0; g < config.o_groups; ++g) {
     // A group's rows of wo_a. Its input is not quantised in any arithmetic.
     const kernels::Fp8View wo_a{w.wo_a.codes + g * group_out * group_in,
@@ -164,33 +166,30 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer,
   const auto normed_at = [&](std::int64_t row) { return a.normed.data() + row * config.dim; };
 
   if (ctx.plan.mode == LayerMode::kFull) {
-    for_each_part(
-        chunk, rows.global_from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
-          append_global(ctx, w, normed_at(row), n, part.cache->source(layer), *part.cache);
-        });
+    append_global(ctx, w, layer, rows.global_from, chunk, normed_at(rows.global_from));
   }
   if (rows.window_from >= chunk.n) return;
-  const std::vector<WindowTable> windows = extend_windows(ctx, w, layer, rows, chunk, a);
+  const StepVector<WindowTable> windows = extend_windows(ctx, w, layer, rows, chunk, a);
 
   const std::int64_t from = rows.output_from, n_queries = chunk.n - from;
   if (n_queries <= 0) return;
-  const std::vector<std::int64_t> positions = positions_of(chunk, from);
+  const StepVector<std::int64_t> positions = positions_of(ctx, chunk, from);
   const LinearInput x(ctx, normed_at(from), n_queries, config.dim);
-  const std::vector<float> qr_values = low_rank_queries(ctx, w, x);
+  const StepVector<float> qr_values = low_rank_queries(ctx, w, x);
   const LinearInput qr(ctx, qr_values.data(), n_queries, config.q_rank);
-  const std::vector<float> q = head_queries(ctx, w, qr, positions);
+  const StepVector<float> q = head_queries(ctx, w, qr, positions);
 
   if (ctx.plan.mode == LayerMode::kFull || ctx.plan.mode == LayerMode::kReindex) {
     run_indexer(ctx, w.indexer, qr, x.x(), positions, index_rows_of(ctx, chunk, from),
                 a.top_k.data() + from * config.index_top_k, a.kept_blocks.data() + from);
   }
 
-  std::vector<float> o(q.size());
+  StepVector<float> o(q.size(), &ctx.memory);
   const std::int64_t width = std::int64_t{config.n_heads} * config.head_dim;
   for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
     const WindowTable& window = windows[usize(&part - chunk.parts.data())];
-    const std::vector<std::int32_t> slots =
-        window_slots(window, config.window, part.first + row - part.row, n);
+    const StepVector<std::int32_t> slots =
+        window_slots(ctx, window, part.first + row - part.row, n);
     const kernels::KvRows main = ctx.plan.ratio > 0
                                      ? part.cache->main_rows(part.cache->source(ctx.plan.kv_source))
                                      : kernels::KvRows{};

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "engine/activations.h"
 #include "engine/chunk.h"
@@ -16,14 +16,14 @@ namespace cairn::engine {
 
 // Section 7.1: normalised low-rank query [rows, q_rank] and rotated heads [rows, n_heads,
 // head_dim].
-std::vector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeights& w,
-                                    const LinearInput& x);
-std::vector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
-                                const LinearInput& qr, const std::vector<std::int64_t>& positions);
+StepVector<float> low_rank_queries(const LayerContext& ctx, const AttentionWeights& w,
+                                   const LinearInput& x);
+StepVector<float> head_queries(const LayerContext& ctx, const AttentionWeights& w,
+                               const LinearInput& qr, std::span<const std::int64_t> positions);
 
 // Section 7.2: rotated window KV before quantisation, [rows, head_dim].
-std::vector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
-                             const LinearInput& x, const std::vector<std::int64_t>& positions);
+StepVector<float> window_kv(const LayerContext& ctx, const AttentionWeights& w,
+                            const LinearInput& x, std::span<const std::int64_t> positions);
 
 // Section 7.5: queries [rows, n_heads, head_dim] over their lists of rows, -1 = an empty place ->
 // out [rows, n_heads, head_dim]. window_slots: [rows, window], rows of `window`. main_rows:
@@ -33,8 +33,8 @@ void attend(const LayerContext& ctx, const AttentionWeights& w, const float* q, 
             const std::int32_t* main_rows, float* out);
 
 // Section 7.6: attention output [rows, n_heads, head_dim] (rotated back in place) -> y [rows, dim].
-void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::vector<float>& o,
-                      const std::vector<std::int64_t>& positions, float* y);
+void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::span<float> o,
+                      std::span<const std::int64_t> positions, float* y);
 
 // The whole sublayer for the chunk: reads a.normed, writes a.sublayer_out from rows.output_from on,
 // a.top_k and a.kept_blocks where the layer indexes, and appends to the caches. What depends on the

@@ -157,6 +157,7 @@ class Bench {
   // --- Products of single matrices, a different one each time, so that they come from memory
 
   void products() {
+    const StepMemory::Scope scope(model_->activations().memory);
     const std::vector<LayerWeights>& layers = model_->weights().layers;
     const std::int64_t dim = model_->config().dim;
     const LayerContext ctx = model_->layer_context(0, model_->runtime()->compute());
@@ -252,8 +253,9 @@ class Bench {
       if (what.empty() || !(all_kinds || depends_on_context)) continue;
       say("prefill of " + std::to_string(n) + " tokens after " + std::to_string(context) +
           ": layer " + std::to_string(index) + ", " + what);
+      KvCache::OpenState before;
       const auto once = [&] {
-        const KvCache::OpenState before = cache.open_state();
+        cache.save_open_state(context, n, before);
         layer(model_->layer_context(index, model_->runtime()->compute()),
               model_->weights().layers[usize(index)], index, ActiveRows{}, chunk, a);
         cache.go_back(before);

@@ -9,6 +9,7 @@
 
 #include "engine/engram_tables.h"
 #include "engine/kv_cache.h"
+#include "engine/layer_context.h"
 #include "engine/pass_plan.h"
 
 namespace cairn::engine {
@@ -43,8 +44,10 @@ inline ActiveRows active_rows(const LayerRows& rows, std::int64_t first, std::in
 }
 
 // Of rows `from` and up.
-inline std::vector<std::int64_t> positions_of(const Chunk& chunk, std::int64_t from) {
-  std::vector<std::int64_t> positions;
+inline StepVector<std::int64_t> positions_of(const LayerContext& ctx, const Chunk& chunk,
+                                             std::int64_t from) {
+  StepVector<std::int64_t> positions(&ctx.memory);
+  positions.reserve(static_cast<std::size_t>(std::max<std::int64_t>(0, chunk.n - from)));
   for (const ChunkPart& part : chunk.parts) {
     for (std::int64_t i = std::max<std::int64_t>(0, from - part.row); i < part.n; ++i) {
       positions.push_back(part.first + i);

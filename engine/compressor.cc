@@ -1,6 +1,7 @@
 #include "engine/compressor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/linear.h"
 #include "engine/row_steps.h"
@@ -9,37 +10,57 @@
 namespace cairn::engine {
 namespace {
 
-// Rotates entry first + i at the position of its group's first token.
-void rotate_entries(const LayerContext& ctx, std::vector<float>& x, std::int64_t dim,
-                    std::int64_t first) {
-  std::vector<std::int64_t> positions(x.size() / usize(dim));
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    positions[i] = (first + static_cast<std::int64_t>(i)) * ctx.plan.ratio;
-  }
-  rotate_rows(ctx, x, 1, dim, positions);
+// Entries that a chunk completes, part after part: [n, head_dim] and the positions of their first
+// tokens.
+struct Latents {
+  StepVector<float> values;
+  StepVector<std::int64_t> positions;
+};
+
+Latents ungrouped_latents(const LayerContext& ctx, const CompressorWeights& w, std::int64_t from,
+                          const Chunk& chunk, const float* x) {
+  return {latents_of_rows(ctx, w, x, chunk.n - from), positions_of(ctx, chunk, from)};
 }
 
-// Latents of the groups that the new rows complete, carrying the rest over.
-std::vector<float> pool_groups(const LayerContext& ctx, const CompressorWeights& w, const float* x,
-                               std::int64_t rows, GlobalKv& kv) {
-  const std::int64_t ratio = kv.ratio, dim = ctx.config.head_dim;
-  const std::int64_t pending = kv.carry_count, total = pending + rows;
-  std::vector<float> values(usize(total * dim)), gates(values.size());
-  std::copy_n(kv.carry_values.data(), pending * dim, values.data());
-  std::copy_n(kv.carry_gates.data(), pending * dim, gates.data());
-  project_group_rows(ctx, w, x, rows, values.data() + pending * dim, gates.data() + pending * dim);
-  const std::int64_t groups = total / ratio, used = groups * ratio;
-  kv.carry_count = total - used;
-  std::copy_n(values.data() + used * dim, kv.carry_count * dim, kv.carry_values.data());
-  std::copy_n(gates.data() + used * dim, kv.carry_count * dim, kv.carry_gates.data());
-  return latents_of_groups(ctx, w, values.data(), gates.data(), groups);
+// Groups begin with what their part kept; what is unfinished is kept again.
+Latents grouped_latents(const LayerContext& ctx, const CompressorWeights& w, int layer,
+                        std::int64_t from, const Chunk& chunk, const float* x) {
+  const std::int64_t ratio = ctx.plan.ratio, dim = ctx.config.head_dim, rows = chunk.n - from;
+  StepVector<float> values = ctx.scratch<float>(rows * dim), gates = ctx.scratch<float>(rows * dim);
+  project_group_rows(ctx, w, x, rows, values.data(), gates.data());
+  const auto n_parts = static_cast<std::int64_t>(chunk.parts.size());
+  const std::int64_t most = rows + n_parts * (ratio - 1);
+  StepVector<float> of_groups = ctx.scratch<float>(most * dim);
+  StepVector<float> gates_of_groups = ctx.scratch<float>(most * dim);
+  StepVector<std::int64_t> positions(&ctx.memory);
+  positions.reserve(usize(most / ratio + 1));
+  std::int64_t n_used = 0;  // rows in complete groups
+  for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
+    GlobalKv& kv = part.cache->source(layer);
+    const std::int64_t pending = kv.carry_count, total = pending + n;
+    const std::int64_t groups = total / ratio, rest = total - groups * ratio;
+    const auto join = [&](const StepVector<float>& fresh, std::vector<float>& carry,
+                          StepVector<float>& joined) {
+      float* const out = joined.data() + n_used * dim;
+      std::copy_n(carry.data(), pending * dim, out);
+      std::copy_n(fresh.data() + (row - from) * dim, n * dim, out + pending * dim);
+      std::copy_n(out + groups * ratio * dim, rest * dim, carry.data());
+    };
+    join(values, kv.carry_values, of_groups);
+    join(gates, kv.carry_gates, gates_of_groups);
+    kv.carry_count = rest;
+    for (std::int64_t i = 0; i < groups; ++i) positions.push_back((kv.n_entries + i) * ratio);
+    n_used += groups * ratio;
+  });
+  return {latents_of_groups(ctx, w, of_groups.data(), gates_of_groups.data(), n_used / ratio),
+          std::move(positions)};
 }
 
 }  // namespace
 
-std::vector<float> latents_of_rows(const LayerContext& ctx, const CompressorWeights& w,
-                                   const float* x, std::int64_t rows) {
-  std::vector<float> latents(usize(rows * ctx.config.head_dim));
+StepVector<float> latents_of_rows(const LayerContext& ctx, const CompressorWeights& w,
+                                  const float* x, std::int64_t rows) {
+  StepVector<float> latents = ctx.scratch<float>(rows * ctx.config.head_dim);
   linear(ctx, x, rows, w.wkv, latents.data(), /*rounded=*/true);
   norm_rows(ctx, w.norm, latents);
   return latents;
@@ -51,9 +72,9 @@ void project_group_rows(const LayerContext& ctx, const CompressorWeights& w, con
   linear(ctx, x, rows, w.wgate, gates, /*rounded=*/false);
 }
 
-std::vector<float> latents_of_groups(const LayerContext& ctx, const CompressorWeights& w,
-                                     const float* values, const float* gates, std::int64_t groups) {
-  std::vector<float> latents(usize(groups * ctx.config.head_dim));
+StepVector<float> latents_of_groups(const LayerContext& ctx, const CompressorWeights& w,
+                                    const float* values, const float* gates, std::int64_t groups) {
+  StepVector<float> latents = ctx.scratch<float>(groups * ctx.config.head_dim);
   ctx.k.compressor_pool(ctx.run, {.values = values,
                                   .gates = gates,
                                   .groups = groups,
@@ -65,37 +86,46 @@ std::vector<float> latents_of_groups(const LayerContext& ctx, const CompressorWe
   return latents;
 }
 
-std::vector<float> main_kv(const LayerContext& ctx, const std::vector<float>& latents,
-                           std::int64_t first) {
-  std::vector<float> rotated = latents;
-  rotate_entries(ctx, rotated, ctx.config.head_dim, first);
+StepVector<float> main_kv(const LayerContext& ctx, std::span<const float> latents,
+                          std::span<const std::int64_t> positions) {
+  StepVector<float> rotated(latents.begin(), latents.end(), &ctx.memory);
+  rotate_rows(ctx, rotated, 1, ctx.config.head_dim, positions);
   return rotated;
 }
 
-std::vector<float> index_keys(const LayerContext& ctx, const IndexerWeights& w,
-                              const std::vector<float>& latents, std::int64_t first) {
-  const std::int64_t n = static_cast<std::int64_t>(latents.size()) / ctx.config.head_dim;
-  std::vector<float> keys(usize(n * ctx.config.index_head_dim));
+StepVector<float> index_keys(const LayerContext& ctx, const IndexerWeights& w,
+                             std::span<const float> latents,
+                             std::span<const std::int64_t> positions) {
+  const auto n = static_cast<std::int64_t>(positions.size());
+  StepVector<float> keys = ctx.scratch<float>(n * ctx.config.index_head_dim);
   linear(ctx, latents.data(), n, w.wk, keys.data(), /*rounded=*/true);
   norm_rows(ctx, w.k_norm, keys);
-  rotate_entries(ctx, keys, ctx.config.index_head_dim, first);
+  rotate_rows(ctx, keys, 1, ctx.config.index_head_dim, positions);
   return keys;
 }
 
-void append_global(const LayerContext& ctx, const AttentionWeights& w, const float* x,
-                   std::int64_t rows, GlobalKv& kv, KvCache& cache) {
+void append_global(const LayerContext& ctx, const AttentionWeights& w, int layer, std::int64_t from,
+                   const Chunk& chunk, const float* x) {
+  if (from >= chunk.n) return;
+  const std::int64_t ratio = ctx.plan.ratio;
   const std::int64_t dim = ctx.config.head_dim, index_dim = ctx.config.index_head_dim;
-  const std::vector<float> latents = kv.ratio == 1 ? latents_of_rows(ctx, w.compressor, x, rows)
-                                                   : pool_groups(ctx, w.compressor, x, rows, kv);
-  const std::vector<float> main = main_kv(ctx, latents, kv.n_entries);
-  const std::vector<float> keys = index_keys(ctx, w.indexer, latents, kv.n_entries);
-  const std::int64_t n = static_cast<std::int64_t>(latents.size()) / dim;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const KvCache::NewEntry entry = cache.append_entry(kv);
-    ctx.k.encode_row(ctx.arithmetic.main_format, main.data() + i * dim, dim, entry.main);
-    ctx.k.encode_row(ctx.arithmetic.index_format, keys.data() + i * index_dim, index_dim,
-                     entry.index);
-  }
+  const Latents latents = ratio == 1 ? ungrouped_latents(ctx, w.compressor, from, chunk, x)
+                                     : grouped_latents(ctx, w.compressor, layer, from, chunk, x);
+  if (latents.positions.empty()) return;
+  const StepVector<float> main = main_kv(ctx, latents.values, latents.positions);
+  const StepVector<float> keys = index_keys(ctx, w.indexer, latents.values, latents.positions);
+  std::int64_t i = 0;
+  for_each_part(chunk, from, [&](const ChunkPart& part, std::int64_t row, std::int64_t n) {
+    GlobalKv& kv = part.cache->source(layer);
+    const std::int64_t end = part.first + (row - part.row) + n;  // entries of the tokens before it
+    while (kv.n_entries < end / ratio) {
+      const KvCache::NewEntry entry = part.cache->append_entry(kv);
+      ctx.k.encode_row(ctx.arithmetic.main_format, main.data() + i * dim, dim, entry.main);
+      ctx.k.encode_row(ctx.arithmetic.index_format, keys.data() + i * index_dim, index_dim,
+                       entry.index);
+      ++i;
+    }
+  });
 }
 
 }  // namespace cairn::engine

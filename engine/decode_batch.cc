@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <new>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "engine/runtime.h"
 #include "engine/sequence.h"
@@ -31,20 +29,21 @@ Status guarded(const Step& step) {
 
 class DecodeBatch {
  public:
-  explicit DecodeBatch(std::span<DecodeRow> rows) {
+  DecodeBatch(std::span<DecodeRow> rows, StepMemory& memory) : scope_(memory), rows_(&memory) {
+    rows_.reserve(rows.size());
     for (DecodeRow& row : rows) {
-      if (row.status.ok() && is_plain_decode(*row.sequence->plan_)) rows_.push_back(&row);
+      if (row.status.ok() && is_plain_decode(row.sequence->plan_)) rows_.push_back(&row);
     }
   }
 
   // Where it does not come to its end, rows are left as they were, or are stopped.
   void run() {
     if (rows_.size() < 2) return;
-    std::vector<Sequence::Step> steps;
-    std::vector<ForwardInput> inputs;
+    StepVector<ForwardInput> inputs(rows_.get_allocator());
+    inputs.reserve(rows_.size());
     for (DecodeRow* row : rows_) {
       inputs.push_back(row->sequence->step_input(1));
-      steps.push_back({row->sequence->cache_.open_state(), true});
+      row->sequence->save_step(1);
     }
     bool is_done = false, is_stopped = false;
     try {
@@ -64,7 +63,7 @@ class DecodeBatch {
         });
         continue;
       }
-      sequence.undo_step(std::move(steps[i]));
+      sequence.undo_step(/*was_ready=*/true);
       sequence.logits_rows_.clear();
       if (is_stopped) stopped(*rows_[i]);
     }
@@ -81,7 +80,8 @@ class DecodeBatch {
         rows_, [](const DecodeRow* row) { return row->stop_requested && row->stop_requested(); });
   }
 
-  std::vector<DecodeRow*> rows_;  // that share the pass
+  const StepMemory::Scope scope_;
+  StepVector<DecodeRow*> rows_;  // that share the pass
 };
 
 namespace {
@@ -105,10 +105,11 @@ void decode_together(std::span<DecodeRow> rows) {
   for (DecodeRow& row : rows) {
     row.status = guarded([&] { return row.sequence->start_prefill({&row.token, 1}); });
   }
-  const auto n_max = static_cast<std::size_t>(rows[0].sequence->model().activations().max_rows);
+  Activations& a = rows[0].sequence->model().activations();
+  const auto n_max = static_cast<std::size_t>(a.max_rows);
   for (auto rest = rows; !rest.empty(); rest = rest.subspan(std::min(rest.size(), n_max))) {
     (void)guarded([&] {  // at worst nothing is done yet
-      DecodeBatch(rest.first(std::min(rest.size(), n_max))).run();
+      DecodeBatch(rest.first(std::min(rest.size(), n_max)), a.memory).run();
       return Status();
     });
   }

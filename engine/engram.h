@@ -3,6 +3,7 @@
 #define CAIRN_ENGINE_ENGRAM_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/chunk.h"
@@ -13,21 +14,24 @@
 namespace cairn::engine {
 
 // Row ids of positions first .. first+rows-1: [rows, columns]. `classes` covers positions from 0.
-std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const EngramTables& tables,
-                                         const std::vector<std::int32_t>& classes,
-                                         std::int64_t first, std::int64_t rows);
+StepVector<std::int64_t> engram_row_ids(const LayerContext& ctx, const EngramTables& tables,
+                                        const std::vector<std::int32_t>& classes,
+                                        std::int64_t first, std::int64_t rows);
 // The same of the chunk's rows from row `from` on.
-std::vector<std::int64_t> engram_row_ids(const LayerContext& ctx, const Chunk& chunk,
-                                         std::int64_t from);
+StepVector<std::int64_t> engram_row_ids(const LayerContext& ctx, const Chunk& chunk,
+                                        std::int64_t from);
+// Asks the system for the rows of the chunk that this layer will read, where the table is larger
+// than what stays in memory by itself: they come while the layers before it run.
+void prefetch_engram_rows(const LayerContext& ctx, const EngramWeights& w, const Chunk& chunk);
 // The rows, dequantised and concatenated: [rows, columns * engram_head_dim].
-std::vector<float> engram_rows(const LayerContext& ctx, const EngramWeights& w,
-                               const std::vector<std::int64_t>& ids);
+StepVector<float> engram_rows(const LayerContext& ctx, const EngramWeights& w,
+                              std::span<const std::int64_t> ids);
 // Keys and value: [rows, (hc+1) * dim].
-std::vector<float> engram_kv(const LayerContext& ctx, const EngramWeights& w,
-                             const std::vector<float>& rows_concatenated);
+StepVector<float> engram_kv(const LayerContext& ctx, const EngramWeights& w,
+                            std::span<const float> rows_concatenated);
 // h: [rows, hc, dim], updated in place. Returns the gates [rows, hc].
-std::vector<float> engram_update(const LayerContext& ctx, const EngramWeights& w,
-                                 const std::vector<float>& kv, float* h);
+StepVector<float> engram_update(const LayerContext& ctx, const EngramWeights& w,
+                                std::span<const float> kv, float* h);
 
 }  // namespace cairn::engine
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/engram.h"
 #include "engine/layer.h"
 #include "engine/linear.h"
 #include "kernels/number_formats.h"
@@ -9,16 +10,14 @@
 namespace cairn::engine {
 namespace {
 
-// Appends the logits of `n` rows.
+// Of `n` rows: logits [n, vocab].
 void head(const LoadedModel& model, const LayerContext& ctx, std::int64_t row, std::int64_t n,
-          Activations& a, std::vector<float>& logits) {
+          Activations& a, float* logits) {
   const std::int64_t dim = ctx.config.dim, hc = ctx.config.hc_mult;
   float* normed = a.normed.data() + row * dim;
   collapse_and_norm(ctx, a.h.data() + row * hc * dim, a.pre.data() + row * hc, model.weights().norm,
                     n, a.collapsed.data() + row * dim, normed);
-  const std::size_t old = logits.size();
-  logits.resize(old + static_cast<std::size_t>(n * ctx.config.vocab_size));
-  linear(ctx, normed, n, model.weights().head, logits.data() + old, /*rounded=*/false);
+  linear(ctx, normed, n, model.weights().head, logits, /*rounded=*/false);
 }
 
 void heads(const LoadedModel& model, const LayerContext& ctx, std::span<const ForwardInput> inputs,
@@ -27,16 +26,28 @@ void heads(const LoadedModel& model, const LayerContext& ctx, std::span<const Fo
     const ForwardInput& input = inputs[0];
     const std::int64_t from = std::max(input.first, input.plan.logits_from);
     const std::int64_t end = input.first + input.n;
-    if (from < end) head(model, ctx, from - input.first, end - from, a, input.logits);
+    if (from >= end) return;
+    const std::size_t old = input.logits.size();
+    input.logits.resize(old + static_cast<std::size_t>((end - from) * ctx.config.vocab_size));
+    head(model, ctx, from - input.first, end - from, a, input.logits.data() + old);
     return;
   }
-  std::vector<float> logits;
-  head(model, ctx, 0, static_cast<std::int64_t>(inputs.size()), a, logits);
+  StepVector<float> logits =
+      ctx.scratch<float>(static_cast<std::int64_t>(inputs.size()) * ctx.config.vocab_size);
+  head(model, ctx, 0, static_cast<std::int64_t>(inputs.size()), a, logits.data());
   const auto vocab = static_cast<std::ptrdiff_t>(ctx.config.vocab_size);
   auto row = logits.begin();
   for (const ForwardInput& input : inputs) {
     input.logits.insert(input.logits.end(), row, row + vocab);
     row += vocab;
+  }
+}
+
+// As soon as tokens are known it is known which rows of the tables they need.
+void prefetch_engram(const LoadedModel& model, kernels::Context& run, const Chunk& chunk) {
+  for (const int index : model.config().engram_layers) {
+    prefetch_engram_rows(model.layer_context(index, run),
+                         model.weights().layers[static_cast<std::size_t>(index)].engram, chunk);
   }
 }
 
@@ -58,7 +69,9 @@ void embed(const LoadedModel& model, std::span<const TokenId> tokens, std::int64
 
 bool forward(const LoadedModel& model, kernels::Context& run, std::span<const ForwardInput> inputs,
              Activations& a, const StopRequested& stop_requested) {
-  std::vector<ChunkPart> parts;
+  const StepMemory::Scope scope(a.memory);
+  StepVector<ChunkPart> parts(&a.memory);
+  parts.reserve(inputs.size());
   std::int64_t n = 0;
   for (const ForwardInput& input : inputs) {
     embed(model,
@@ -69,6 +82,7 @@ bool forward(const LoadedModel& model, kernels::Context& run, std::span<const Fo
     n += input.n;
   }
   const Chunk chunk{n, parts, model.engram()};
+  prefetch_engram(model, run, chunk);
   for (int index = 0; index < model.config().n_layers; ++index) {
     if (stop_requested && stop_requested()) return false;
     const auto at = static_cast<std::size_t>(index);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "engine/sizes.h"
@@ -119,10 +120,43 @@ void KvCache::seal_pages(std::int64_t position) {
   }
 }
 
+template <class Body>
+void KvCache::for_each_saved_row(const OpenState& state, const Body& body) const {
+  const std::int64_t end = state.first + state.n;
+  std::size_t index = 0;
+  for (std::size_t layer = 0; layer < windows_.size(); ++layer) {
+    for (std::int64_t p = end - std::min<std::int64_t>(state.n, window_); p < end; ++p) {
+      body(layer, p % window_, index++);
+    }
+  }
+}
+
+void KvCache::save_open_state(std::int64_t first, std::int64_t n, OpenState& state) const {
+  state.first = first;
+  state.n = n;
+  state.window_bounds.clear();
+  for (const WindowRing& ring : windows_) state.window_bounds.emplace_back(ring.begin, ring.end);
+  const std::size_t bytes = usize(window_row_bytes_);
+  state.window_rows.resize(windows_.size() * usize(std::min<std::int64_t>(n, window_)) * bytes);
+  for_each_saved_row(state, [&](std::size_t layer, std::int64_t slot, std::size_t index) {
+    std::memcpy(state.window_rows.data() + index * bytes,
+                windows_[layer].rows.data() + usize(slot) * bytes, bytes);
+  });
+  state.sources = sources_;
+  state.n_open_pages = open_pages_.size();
+}
+
 // Rows that the step wrote behind the last entry stay and are overwritten by the next one.
-void KvCache::go_back(OpenState state) {
-  windows_ = std::move(state.windows);
-  sources_ = std::move(state.sources);
+void KvCache::go_back(const OpenState& state) {
+  const std::size_t bytes = usize(window_row_bytes_);
+  for_each_saved_row(state, [&](std::size_t layer, std::int64_t slot, std::size_t index) {
+    std::memcpy(windows_[layer].rows.data() + usize(slot) * bytes,
+                state.window_rows.data() + index * bytes, bytes);
+  });
+  for (std::size_t layer = 0; layer < windows_.size(); ++layer) {
+    std::tie(windows_[layer].begin, windows_[layer].end) = state.window_bounds[layer];
+  }
+  sources_ = state.sources;
   open_pages_.resize(state.n_open_pages);
   page_bytes_.resize(pages_.size() + open_pages_.size());
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/arithmetic.h"
@@ -70,15 +71,18 @@ class KvCache {
   // entries of the tokens before it.
   void seal_pages(std::int64_t position);
 
-  // --- A step that stops in the middle. What is not in pages of whole blocks, to go back to as long
-  // as seal_pages() has not been called.
+  // --- A step that stops in the middle: what a step of positions first .. first+n-1 overwrites, to
+  // go back to as long as seal_pages() has not been called. Saving into a state that was used
+  // before takes no memory.
   struct OpenState {
-    std::vector<WindowRing> windows;
+    std::int64_t first = 0, n = 0;
+    std::vector<std::pair<std::int64_t, std::int64_t>> window_bounds;  // [layers]
+    std::vector<std::byte> window_rows;  // [layers, the last n positions or window, row_bytes]
     std::vector<GlobalKv> sources;
     std::size_t n_open_pages = 0;
   };
-  OpenState open_state() const { return {windows_, sources_, open_pages_.size()}; }
-  void go_back(OpenState state);
+  void save_open_state(std::int64_t first, std::int64_t n, OpenState& state) const;
+  void go_back(const OpenState& state);
 
   // --- Pages of the blocks that are sealed.
   std::int64_t block_bytes() const { return block_bytes_; }
@@ -106,6 +110,9 @@ class KvCache {
   kernels::KvRows rows(const GlobalKv& source, std::int64_t offset,
                        kernels::RowFormat format) const;
   void open_page();
+  // Calls body(layer, ring slot, index among the saved rows) for each row that a state keeps.
+  template <class Body>
+  void for_each_saved_row(const OpenState& state, const Body& body) const;
 
   int window_ = 0, head_dim_ = 0;
   kernels::RowFormat main_format_, index_format_;

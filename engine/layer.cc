@@ -70,6 +70,7 @@ void layer(const LayerContext& ctx, const LayerWeights& w, int index, const Acti
   const std::int64_t out_from = std::min(rows.output_from, chunk.n);
   const std::int64_t n_read = chunk.n - read_from, n_out = chunk.n - out_from;
   if (n_read <= 0) return;
+  const StepMemory::Scope scope(ctx.memory);
   const auto streams = [&](std::int64_t t) { return a.h.data() + t * hc * dim; };
   const auto row = [&](std::vector<float>& v, std::int64_t t, std::int64_t width) {
     return v.data() + t * width;

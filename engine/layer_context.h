@@ -6,6 +6,7 @@
 
 #include "engine/arithmetic.h"
 #include "engine/model_config.h"
+#include "engine/step_memory.h"
 #include "kernels/kernels.h"
 
 namespace cairn::engine {
@@ -17,6 +18,13 @@ struct LayerContext {
   kernels::Context& run;
   Arithmetic arithmetic;
   const float* frequencies;  // [rope_dim/2] of this layer
+  StepMemory& memory;        // of what its functions return
+
+  // Zeros.
+  template <class T>
+  StepVector<T> scratch(std::int64_t n) const {
+    return StepVector<T>(static_cast<std::size_t>(n), &memory);
+  }
 };
 
 }  // namespace cairn::engine

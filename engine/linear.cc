@@ -6,7 +6,12 @@ namespace cairn::engine {
 
 LinearInput::LinearInput(const LayerContext& ctx, const float* x, std::int64_t rows,
                          std::int64_t cols)
-    : x_(x), rows_(rows), cols_(cols) {
+    : x_(x),
+      rows_(rows),
+      cols_(cols),
+      gathered_(&ctx.memory),
+      codes_(&ctx.memory),
+      scales_(&ctx.memory) {
   if (!ctx.arithmetic.quantise_activations) return;
   codes_.resize(static_cast<std::size_t>(rows * cols));
   scales_.resize(static_cast<std::size_t>(rows * cols / 32));
@@ -15,8 +20,14 @@ LinearInput::LinearInput(const LayerContext& ctx, const float* x, std::int64_t r
                     {.x = x, .n = rows * cols, .codes = codes_.data(), .scales = scales_.data()});
 }
 
-LinearInput::LinearInput(const LinearInput& from, const std::vector<std::int64_t>& rows)
-    : x_(nullptr), rows_(static_cast<std::int64_t>(rows.size())), cols_(from.cols_) {
+LinearInput::LinearInput(const LayerContext& ctx, const LinearInput& from,
+                         std::span<const std::int64_t> rows)
+    : x_(nullptr),
+      rows_(static_cast<std::int64_t>(rows.size())),
+      cols_(from.cols_),
+      gathered_(&ctx.memory),
+      codes_(&ctx.memory),
+      scales_(&ctx.memory) {
   const auto gather = [&](const auto& source, std::int64_t width, auto& target) {
     target.resize(static_cast<std::size_t>(rows_ * width));
     for (std::int64_t i = 0; i < rows_; ++i) {

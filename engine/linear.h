@@ -4,7 +4,7 @@
 #define CAIRN_ENGINE_LINEAR_H_
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "engine/layer_context.h"
 
@@ -16,7 +16,7 @@ class LinearInput {
   // x: [rows, cols], contiguous; cols a multiple of 32.
   LinearInput(const LayerContext& ctx, const float* x, std::int64_t rows, std::int64_t cols);
   // The given rows of another input, in the given order.
-  LinearInput(const LinearInput& from, const std::vector<std::int64_t>& rows);
+  LinearInput(const LayerContext& ctx, const LinearInput& from, std::span<const std::int64_t> rows);
 
   const float* x() const { return x_; }
   std::int64_t rows() const { return rows_; }
@@ -27,8 +27,8 @@ class LinearInput {
  private:
   const float* x_;
   std::int64_t rows_, cols_;
-  std::vector<float> gathered_;
-  std::vector<std::uint8_t> codes_, scales_;
+  StepVector<float> gathered_;
+  StepVector<std::uint8_t> codes_, scales_;
 };
 
 // y: [rows, w.rows], contiguous, rounded to bf16 in reference arithmetic.

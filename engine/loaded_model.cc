@@ -160,10 +160,13 @@ std::int64_t LoadedModel::max_rows() const {
 
 LayerContext LoadedModel::layer_context(int index, kernels::Context& run) const {
   const LayerPlan& plan = config_.plan[static_cast<std::size_t>(index)];
-  return {
-      config_,     plan,
-      kernels_,    run,
-      arithmetic_, plan.ratio > 0 ? compressed_frequencies_.data() : window_frequencies_.data()};
+  return {config_,
+          plan,
+          kernels_,
+          run,
+          arithmetic_,
+          plan.ratio > 0 ? compressed_frequencies_.data() : window_frequencies_.data(),
+          activations_->memory};
 }
 
 Result<std::shared_ptr<ConstraintVocabulary>> LoadedModel::constraint_vocabulary() const {

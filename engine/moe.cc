@@ -1,6 +1,7 @@
 #include "engine/moe.h"
 
 #include <algorithm>
+#include <span>
 
 #include "engine/linear.h"
 #include "engine/sizes.h"
@@ -11,10 +12,11 @@ namespace {
 
 // out = w2 . swiglu(w1 . x, w3 . x), the router weight applied before the down projection.
 template <class Weights>
-std::vector<float> expert(const LayerContext& ctx, const Weights& w, const LinearInput& x,
-                          const float* router_weights) {
+StepVector<float> expert(const LayerContext& ctx, const Weights& w, const LinearInput& x,
+                         const float* router_weights) {
   const std::int64_t rows = x.rows(), inner = w.w1.rows;
-  std::vector<float> gate(usize(rows * inner)), up(gate.size()), out(usize(rows * w.w2.rows));
+  StepVector<float> gate = ctx.scratch<float>(rows * inner), up = ctx.scratch<float>(rows * inner);
+  StepVector<float> out = ctx.scratch<float>(rows * w.w2.rows);
   linear(ctx, x, w.w1, gate.data());
   linear(ctx, x, w.w3, up.data());
   ctx.k.swiglu(ctx.run, {.gate = gate.data(),
@@ -33,12 +35,11 @@ std::vector<float> expert(const LayerContext& ctx, const Weights& w, const Linea
 
 Routing route(const LayerContext& ctx, const MoeWeights& w, const float* x, std::int64_t rows) {
   const ModelConfig& config = ctx.config;
-  std::vector<float> logits(usize(rows * config.n_experts));
+  StepVector<float> logits = ctx.scratch<float>(rows * config.n_experts);
   linear(ctx, x, rows, w.gate, logits.data(), /*rounded=*/false);
-  Routing routing;
-  routing.ids.resize(usize(rows * config.n_active_experts));
-  routing.weights.resize(routing.ids.size());
-  routing.biased.resize(logits.size());
+  Routing routing{.ids = ctx.scratch<std::int32_t>(rows * config.n_active_experts),
+                  .weights = ctx.scratch<float>(rows * config.n_active_experts),
+                  .biased = ctx.scratch<float>(rows * config.n_experts)};
   ctx.k.route(ctx.run, {.logits = logits.data(),
                         .bias = w.bias.data,
                         .rows = rows,
@@ -59,28 +60,31 @@ void moe(const LayerContext& ctx, const MoeWeights& w, const float* x, std::int6
   const Routing routing = route(ctx, w, x, rows);
   const LinearInput input(ctx, x, rows, config.dim);
   std::fill(y, y + rows * config.dim, 0.0f);
-  const auto add = [&](const std::vector<float>& out, std::int64_t from, std::int64_t row) {
+  const auto add = [&](std::span<const float> out, std::int64_t from, std::int64_t row) {
     for (std::int64_t c = 0; c < config.dim; ++c) {
       y[row * config.dim + c] += out[usize(from * config.dim + c)];
     }
   };
   // Ascending expert ids: that is the order of each row's sum.
   for (std::int32_t id = 0; id < config.n_experts; ++id) {
-    std::vector<std::int64_t> members;
-    std::vector<float> weights;
+    const StepMemory::Scope scope(ctx.memory);
+    StepVector<std::int64_t> members(&ctx.memory);
+    StepVector<float> weights(&ctx.memory);
+    members.reserve(usize(rows));
+    weights.reserve(usize(rows));
     for (std::int64_t i = 0; i < rows * config.n_active_experts; ++i) {
       if (routing.ids[usize(i)] != id) continue;
       members.push_back(i / config.n_active_experts);
       weights.push_back(routing.weights[usize(i)]);
     }
     if (members.empty()) continue;
-    const std::vector<float> out =
-        expert(ctx, w.experts[usize(id)], LinearInput(input, members), weights.data());
+    const StepVector<float> out =
+        expert(ctx, w.experts[usize(id)], LinearInput(ctx, input, members), weights.data());
     for (std::size_t i = 0; i < members.size(); ++i) {
       add(out, static_cast<std::int64_t>(i), members[i]);
     }
   }
-  const std::vector<float> shared = expert(ctx, w.shared, input, nullptr);
+  const StepVector<float> shared = expert(ctx, w.shared, input, nullptr);
   for (std::int64_t row = 0; row < rows; ++row) add(shared, row, row);
   if (!ctx.arithmetic.round_bf16) return;
   for (std::int64_t i = 0; i < rows * config.dim; ++i) y[i] = kernels::round_to_bf16(y[i]);

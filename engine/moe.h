@@ -4,7 +4,6 @@
 #define CAIRN_ENGINE_MOE_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "engine/layer_context.h"
 #include "engine/weights.h"
@@ -12,9 +11,9 @@
 namespace cairn::engine {
 
 struct Routing {
-  std::vector<std::int32_t> ids;  // [rows, n_active], by descending biased score
-  std::vector<float> weights;     // [rows, n_active]
-  std::vector<float> biased;      // [rows, n_experts]
+  StepVector<std::int32_t> ids;  // [rows, n_active], by descending biased score
+  StepVector<float> weights;     // [rows, n_active]
+  StepVector<float> biased;      // [rows, n_experts]
 };
 
 Routing route(const LayerContext& ctx, const MoeWeights& w, const float* x, std::int64_t rows);

@@ -85,8 +85,15 @@ bool is_plain_decode(const PassPlan& plan) {
 
 PassPlan make_plan(const ModelConfig& config, const PlanRequest& request) {
   PassPlan plan;
+  make_plan(config, request, plan);
+  return plan;
+}
+
+void make_plan(const ModelConfig& config, const PlanRequest& request, PassPlan& plan) {
+  plan.begin = 0;
   plan.end = request.end;
-  plan.layers.resize(static_cast<std::size_t>(config.n_layers));
+  plan.exact = true;
+  plan.layers.assign(static_cast<std::size_t>(config.n_layers), {});
   const LiveState& live = request.live;
   const bool has_decoder = config.n_encoder_layers < config.n_layers;
   // The first position whose encoder output the decoder half needs when it starts afresh.
@@ -128,7 +135,6 @@ PassPlan make_plan(const ModelConfig& config, const PlanRequest& request) {
   plan.logits_from = request.logits_from < 0
                          ? plan.end - 1
                          : std::max(request.logits_from, plan.layers.back().output_from);
-  return plan;
 }
 
 }  // namespace cairn::engine

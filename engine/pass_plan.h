@@ -51,6 +51,8 @@ struct PlanRequest {
 };
 
 PassPlan make_plan(const ModelConfig& config, const PlanRequest& request);
+// The same into a plan that was used before: takes no memory.
+void make_plan(const ModelConfig& config, const PlanRequest& request, PassPlan& plan);
 
 // Of one row, that takes part in everything, on windows that are live.
 bool is_plain_decode(const PassPlan& plan);

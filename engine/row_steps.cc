@@ -2,7 +2,7 @@
 
 namespace cairn::engine {
 
-void norm_rows(const LayerContext& ctx, const kernels::Bf16View& weight, std::vector<float>& x) {
+void norm_rows(const LayerContext& ctx, const kernels::Bf16View& weight, std::span<float> x) {
   const std::int64_t dim = weight.cols;
   ctx.k.rms_norm(ctx.run, {.x = x.data(),
                            .rows = static_cast<std::int64_t>(x.size()) / dim,
@@ -15,8 +15,8 @@ void norm_rows(const LayerContext& ctx, const kernels::Bf16View& weight, std::ve
                            .round_bf16 = ctx.arithmetic.round_bf16});
 }
 
-void rotate_rows(const LayerContext& ctx, std::vector<float>& x, std::int64_t n_vectors,
-                 std::int64_t dim, const std::vector<std::int64_t>& positions, Rotation rotation) {
+void rotate_rows(const LayerContext& ctx, std::span<float> x, std::int64_t n_vectors,
+                 std::int64_t dim, std::span<const std::int64_t> positions, Rotation rotation) {
   ctx.k.rope(ctx.run, {.x = x.data(),
                        .rows = static_cast<std::int64_t>(positions.size()),
                        .n_vectors = n_vectors,

@@ -12,21 +12,14 @@ namespace cairn::engine {
 Sequence::Sequence(std::shared_ptr<const LoadedModel> model)
     : model_(std::move(model)), cache_(model_->config(), model_->arithmetic()) {}
 
-std::vector<std::int32_t> Sequence::classes_of(std::span<const TokenId> tokens) const {
-  std::vector<std::int32_t> classes;
-  if (!model_->engram()) return classes;
-  for (const TokenId token : tokens) {
-    classes.push_back(token == model_->config().image_id
-                          ? kernels::kDeadClass
-                          : model_->engram()->classes[static_cast<std::size_t>(token)]);
-  }
-  return classes;
-}
-
 void Sequence::append_tokens(std::span<const TokenId> tokens) {
-  const std::vector<std::int32_t> classes = classes_of(tokens);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  classes_.insert(classes_.end(), classes.begin(), classes.end());
+  if (!model_->engram()) return;
+  for (const TokenId token : tokens) {
+    classes_.push_back(token == model_->config().image_id
+                           ? kernels::kDeadClass
+                           : model_->engram()->classes[static_cast<std::size_t>(token)]);
+  }
 }
 
 Status Sequence::check_tokens(std::span<const TokenId> tokens) const {
@@ -68,57 +61,56 @@ Status Sequence::start_prefill(std::span<const TokenId> suffix, const PrefillOpt
   abandon_prefill();
   if (suffix.empty() && ready_) return {};
   append_tokens(suffix);
-  plan_ = make_plan(config, request_to(end, options));
-  next_ = plan_->begin;
-  replayed_ = end_ - plan_->begin;
+  make_plan(config, request_to(end, options), plan_);
+  is_planned_ = true;
+  next_ = plan_.begin;
+  replayed_ = end_ - plan_.begin;
   logits_rows_.clear();
   return {};
 }
 
 ForwardInput Sequence::step_input(std::int64_t n) {
-  return {tokens_, classes_, next_, n, *plan_, cache_, logits_rows_};
+  return {tokens_, classes_, next_, n, plan_, cache_, logits_rows_};
 }
 
 bool Sequence::prefill_step(const StopRequested& stop_requested) {
-  const std::int64_t n =
-      std::min<std::int64_t>(model_->options().prefill_chunk, plan_->end - next_);
-  Step step;
-  if (stop_requested) step.before = cache_.open_state();
-  step.was_ready = std::exchange(ready_, false);
+  const std::int64_t n = std::min<std::int64_t>(model_->options().prefill_chunk, plan_.end - next_);
+  if (stop_requested) save_step(n);
+  const bool was_ready = std::exchange(ready_, false);
   const ForwardInput input = step_input(n);
   if (!forward(*model_, model_->runtime()->compute(), {&input, 1}, model_->activations(),
                stop_requested)) {
-    undo_step(std::move(step));
+    undo_step(was_ready);
     return false;
   }
   end_step(n);
   return true;
 }
 
-void Sequence::undo_step(Step step) {
-  cache_.go_back(std::move(step.before));
-  ready_ = step.was_ready;
+void Sequence::undo_step(bool was_ready) {
+  cache_.go_back(before_step_);
+  ready_ = was_ready;
 }
 
 void Sequence::end_step(std::int64_t n) {
   next_ += n;
   encoder_windows_ = next_ >= end_;
   decoder_windows_ = false;  // until the pass is complete
-  if (next_ > end_) exact_ = exact_ && plan_->exact;
+  if (next_ > end_) exact_ = exact_ && plan_.exact;
   end_ = std::max(end_, next_);
   cache_.seal_pages(end_);
-  if (next_ < plan_->end) return;
+  if (next_ < plan_.end) return;
   encoder_windows_ = decoder_windows_ = true;
-  exact_ = exact_ && plan_->exact;
+  exact_ = exact_ && plan_.exact;
   const auto vocab = static_cast<std::size_t>(model_->config().vocab_size);
   logits_.assign(logits_rows_.end() - static_cast<std::ptrdiff_t>(vocab), logits_rows_.end());
   ready_ = true;
-  plan_.reset();
+  is_planned_ = false;
 }
 
 void Sequence::abandon_prefill() {
-  if (!plan_) return;
-  plan_.reset();
+  if (!is_planned_) return;
+  is_planned_ = false;
   tokens_.resize(static_cast<std::size_t>(end_));
   if (model_->engram()) classes_.resize(tokens_.size());
 }
@@ -192,8 +184,8 @@ std::int64_t Sequence::private_bytes() const {
   const auto size_of = [](const auto& v) {
     return static_cast<std::int64_t>(v.capacity() * sizeof v[0]);
   };
-  return cache_.private_bytes() + size_of(logits_) + size_of(logits_rows_) + size_of(tokens_) +
-         size_of(classes_);
+  return cache_.private_bytes() + size_of(logits_) + size_of(logits_rows_) +
+         size_of(before_step_.window_rows) + size_of(tokens_) + size_of(classes_);
 }
 
 void Sequence::forget_windows() { encoder_windows_ = decoder_windows_ = ready_ = false; }

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,7 +37,7 @@ class Sequence {
   std::int64_t position() const { return end_; }
   // Logits of the last position are there and the windows are those of the position: the next step
   // is a plain decode.
-  bool ready() const { return ready_ && !plan_; }
+  bool ready() const { return ready_ && !is_planned_; }
   // [vocab] of the last position; only when ready().
   std::span<const float> logits() const { return logits_; }
   // Rows of the last prefill from its logits_from on: [rows, vocab].
@@ -51,7 +50,7 @@ class Sequence {
   // rebuilt by the next prefill as far as needed. An empty suffix recomputes windows and logits. A
   // step that is asked to stop returns false and has changed nothing.
   Status start_prefill(std::span<const TokenId> suffix, const PrefillOptions& options = {});
-  bool prefilling() const { return plan_.has_value(); }
+  bool prefilling() const { return is_planned_; }
   bool prefill_step(const StopRequested& stop_requested = {});
   void abandon_prefill();
   // What replayed() would be after start_prefill of tokens up to position `end`.
@@ -59,7 +58,7 @@ class Sequence {
   std::int64_t prefill_next() const { return next_; }  // next position to run
   // Whether windows and logits at the end of the planned pass are those of an unbroken run. Only
   // while prefilling().
-  bool plan_is_exact() const { return plan_->exact; }
+  bool plan_is_exact() const { return plan_.exact; }
   // Positions below the planned start of new work that the plan runs again for their windows.
   std::int64_t replayed() const { return replayed_; }
 
@@ -109,17 +108,13 @@ class Sequence {
  private:
   friend class DecodeBatch;
 
-  // Before a step: what to go back to.
-  struct Step {
-    KvCache::OpenState before;
-    bool was_ready = false;
-  };
   ForwardInput step_input(std::int64_t n);  // the next n positions of the plan
+  // Around a step of n positions that may be asked to stop.
+  void save_step(std::int64_t n) { cache_.save_open_state(next_, n, before_step_); }
   void end_step(std::int64_t n);
-  void undo_step(Step step);
+  void undo_step(bool was_ready);
 
   PlanRequest request_to(std::int64_t end, const PrefillOptions& options) const;
-  std::vector<std::int32_t> classes_of(std::span<const TokenId> tokens) const;
   // kInvalidArgument for ids outside the vocabulary.
   Status check_tokens(std::span<const TokenId> tokens) const;
   void append_tokens(std::span<const TokenId> tokens);
@@ -132,7 +127,9 @@ class Sequence {
   bool encoder_windows_ = true, decoder_windows_ = true;  // live at end_
   bool ready_ = false, exact_ = true;
   std::vector<float> logits_, logits_rows_;
-  std::optional<PassPlan> plan_;
+  PassPlan plan_;  // while is_planned_
+  bool is_planned_ = false;
+  KvCache::OpenState before_step_;
   std::int64_t next_ = 0, replayed_ = 0;
 };
 

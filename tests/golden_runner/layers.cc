@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,7 +52,7 @@ struct Unpacked {
   std::vector<float> values, codes, scales;
 };
 
-Unpacked unpack(RowFormat format, const std::vector<std::byte>& rows, std::int64_t dim) {
+Unpacked unpack(RowFormat format, std::span<const std::byte> rows, std::int64_t dim) {
   const std::int64_t bytes = kernels::row_bytes(format, dim);
   const std::int64_t n = static_cast<std::int64_t>(rows.size()) / bytes;
   Unpacked out;
@@ -122,7 +123,7 @@ class LayerTerms {
   Tensor golden(const std::string& name) const { return golden(layer_, name); }
   std::vector<float> input(const std::string& name) const { return golden(name).values; }
 
-  void judge(const std::string& name, const std::vector<float>& ours, const Tensor& expected,
+  void judge(const std::string& name, std::span<const float> ours, const Tensor& expected,
              Limit limit) {
     const std::string kind = "layer " + name;
     if (ours.size() != expected.values.size()) {
@@ -135,7 +136,7 @@ class LayerTerms {
                          limit.noise);
     }
   }
-  void judge(const std::string& name, const std::vector<float>& ours, Limit limit) {
+  void judge(const std::string& name, std::span<const float> ours, Limit limit) {
     if (has({name})) judge(name, ours, golden(name), limit);
   }
   // What the reference stores in bf16 is f32 in the other arithmetics, with the noise of sums of
@@ -228,21 +229,29 @@ class LayerTerms {
     }
   }
 
+  static std::vector<float> copied(const engine::StepVector<float>& x) {
+    return {x.begin(), x.end()};
+  }
+
   std::vector<float> latent_of(const std::vector<float>& x) const {
     const engine::CompressorWeights& w = w_.attention.compressor;
     const std::int64_t ratio = ctx_.plan.ratio;
-    if (ratio == 1) return engine::latents_of_rows(ctx_, w, x.data(), 1);
+    if (ratio == 1) return copied(engine::latents_of_rows(ctx_, w, x.data(), 1));
     std::vector<float> values(usize(ratio * config_.head_dim)), gates(values.size());
     engine::project_group_rows(ctx_, w, x.data(), ratio, values.data(), gates.data());
-    return engine::latents_of_groups(ctx_, w, values.data(), gates.data(), 1);
+    return copied(engine::latents_of_groups(ctx_, w, values.data(), gates.data(), 1));
   }
 
   void compressor() {
     if (!has({"latent"})) return;
     if (has({"attn_x"})) latents();
     const std::vector<float> latent = input("latent");
-    judge("compress_kv_pre", engine::main_kv(ctx_, latent, 0), activation(1));
-    judge("index_k_pre", engine::index_keys(ctx_, w_.attention.indexer, latent, 0),
+    std::vector<std::int64_t> positions(latent.size() / usize(config_.head_dim));
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      positions[i] = static_cast<std::int64_t>(i) * ctx_.plan.ratio;
+    }
+    judge("compress_kv_pre", engine::main_kv(ctx_, latent, positions), activation(1));
+    judge("index_k_pre", engine::index_keys(ctx_, w_.attention.indexer, latent, positions),
           activation(config_.head_dim));
     if (has({"compress_kv_pre", "compress_kv"})) {
       const Unpacked kv = unpack(ctx_.arithmetic.main_format, main_rows(layer_), config_.head_dim);
@@ -299,7 +308,7 @@ class LayerTerms {
 
   void scores() {
     const Tensor expected = golden("index_score");
-    const std::vector<std::byte> q =  // packing quantised numbers again loses nothing
+    const engine::StepVector<std::byte> q =  // packing quantised numbers again loses nothing
         engine::pack_index_queries(ctx_, input("index_q"));
     std::vector<float> weights = input("index_w");
     engine::scale_head_weights(ctx_, weights);
@@ -310,7 +319,7 @@ class LayerTerms {
     std::vector<float> ours;
     for (std::int64_t i = 0; i < n_; ++i) {
       const std::int64_t n = visible(i);
-      std::vector<float> row = engine::index_scores(
+      engine::StepVector<float> row = engine::index_scores(
           ctx_, q.data() + i * q_size, weights.data() + i * config_.index_n_heads, keys, n,
           ctx_.plan.uses_candidates ? pool(i) : std::vector<std::uint8_t>());
       row.resize(usize(expected.row_size()), -std::numeric_limits<float>::infinity());
@@ -340,7 +349,8 @@ class LayerTerms {
       lists.insert(lists.end(), list.begin(), list.end());
       if (!ctx_.plan.writes_candidates) continue;
       const std::int64_t size = config_.candidate_block_size;
-      std::vector<std::uint8_t> blocks = engine::candidate_pool(ctx_, row);
+      std::vector<std::uint8_t> blocks;
+      engine::candidate_pool(ctx_, row, blocks);
       if (blocks.empty()) blocks.assign(usize((visible(i) + size - 1) / size), 1);  // no limit
       blocks.resize(usize((scores.row_size() + size - 1) / size));
       kept.insert(kept.end(), blocks.begin(), blocks.end());
@@ -368,9 +378,9 @@ class LayerTerms {
       engine::collapse_and_norm(ctx_, a.h.data(), a.pre.data(), w_.attention_norm, n,
                                 a.collapsed.data(), a.normed.data());
       for (std::int64_t p = 0; p < n; ++p) {
-        rows[p] = engine::window_kv(
+        rows[p] = copied(engine::window_kv(
             ctx_, w_.attention,
-            LinearInput(ctx_, a.normed.data() + p * config_.dim, 1, config_.dim), {p});
+            LinearInput(ctx_, a.normed.data() + p * config_.dim, 1, config_.dim), {&p, 1}));
       }
     }
     const Tensor recorded = golden("window_kv_pre");
@@ -487,7 +497,7 @@ class LayerTerms {
     const std::vector<float> x = input("ffn_x");
     const engine::Routing routing = engine::route(ctx_, w_.moe, x.data(), n_);
     judge("router_biased", routing.biased, f32_sums(config_.dim));
-    judge("expert_ids", {routing.ids.begin(), routing.ids.end()}, kExactly);
+    judge("expert_ids", std::vector<float>(routing.ids.begin(), routing.ids.end()), kExactly);
     judge("expert_weights", routing.weights, f32_sums(config_.dim));
     if (!has({"ffn_out"})) return;
     std::vector<float> y(x.size());
