@@ -59,7 +59,7 @@ kernels::KernelTable uncounted_kernels(const kernels::KernelTable& table) {
   using T = kernels::KernelTable;
   wrap_all<&T::matmul_fp8_q8, &T::matmul_fp4_q8, &T::matmul_fp8, &T::matmul_fp4, &T::matmul_bf16,
            &T::matmul_f32, &T::quantise_q8, &T::encode_row, &T::rms_norm, &T::rope, &T::hc_mix,
-           &T::hc_collapse, &T::hc_expand, &T::sparse_attention, &T::compressor_pool,
+           &T::hc_collapse, &T::hc_expand, &T::hc_pass, &T::sparse_attention, &T::compressor_pool,
            &T::index_scores, &T::top_k, &T::candidate_blocks, &T::route, &T::swiglu,
            &T::engram_hash, &T::engram_gather, &T::engram_update>(wrapped);
   return wrapped;
