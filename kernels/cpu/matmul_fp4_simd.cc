@@ -557,6 +557,7 @@ void multiply_few_rows(const MatmulFp4Q8Args& a, const FewRows& x, std::int64_t 
 constexpr std::int64_t kWorthAThread = 1 << 19;
 
 void matmul_fp4_q8(Context& context, const MatmulFp4Q8Args& a) {
+  if (a.rows == 0) return;
   // Whole vectors of columns by few rows; what is left, and many rows, by tiles.
   const std::int64_t n_few = a.rows <= kFewRows ? a.w.rows / kLanesF32 : 0;
   if (n_few > 0) {
@@ -567,7 +568,7 @@ void matmul_fp4_q8(Context& context, const MatmulFp4Q8Args& a) {
     });
   }
   const std::int64_t first = n_few * kLanesF32;
-  if (first == a.w.rows || a.rows == 0) return;
+  if (first == a.w.rows) return;
   const PreparedRows x = prepare_rows(context, a.x, a.rows, a.w.cols);
   const std::int64_t n_groups = (a.w.rows - first + kColumns - 1) / kColumns;
   const std::int64_t grain = kWorthAThread / (a.rows * a.w.cols * kColumns);

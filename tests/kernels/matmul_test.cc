@@ -281,6 +281,19 @@ TEST_P(Matmul, any_bytes_by_plain_activations_give_what_the_definition_gives) {
   }
 }
 
+TEST_P(Matmul, no_rows_are_nothing_to_do) {
+  Rng rng(18);
+  Context context(1);
+  for (const bool fp4 : {false, true}) {
+    const Weight w = random_weight(rng, fp4, 64, 64);
+    const Q8 x{rng.e4m3_codes(64), rng.scales(2)};
+    float untouched = 7;
+    multiply_q8(context, x, 0, 0, w, {&untouched, w.rows, false});
+    multiply_f32(context, rng.normals(64), 0, 0, w, {&untouched, w.rows, false});
+    EXPECT_EQ(untouched, 7);
+  }
+}
+
 // More rows than share one pass over the weights, and every number of rows that a tile is made of.
 TEST_P(Matmul, many_rows_are_as_each_alone) {
   Rng rng(16);
