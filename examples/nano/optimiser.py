@@ -1,0 +1,83 @@
+"""Muon for the matrices inside the layers, AdamW for everything else.
+
+Muon's update is an orthogonalised momentum, scaled to the size of an AdamW update, so that both
+share one learning rate. State is a dictionary of tensors by parameter name: it is saved as it is.
+"""
+
+import re
+from typing import Dict
+
+import torch
+
+_NOT_MUON = re.compile(r"embed|head\.weight|norm|hc_|sink|gate\.|q_weight|k_weight|weights_proj")
+_NO_GRADIENT = re.compile(r"gate\.bias$")
+MOMENTUM, BETA1, BETA2, EPS = 0.95, 0.9, 0.98, 1e-10
+WEIGHT_DECAY = 0.05
+EMBEDDING_FACTOR = 5.0  # of the rate: tables start at a larger scale than matrices
+
+
+def uses_muon(name: str, parameter: torch.Tensor) -> bool:
+    """Whether a parameter is a matrix, or a stack of matrices, inside a layer."""
+    return parameter.dim() >= 2 and not _NOT_MUON.search(name)
+
+
+def is_trained(name: str) -> bool:
+    """Router biases follow the load of the experts instead of a gradient."""
+    return not _NO_GRADIENT.search(name)
+
+
+def orthogonalised(x: torch.Tensor) -> torch.Tensor:
+    """Newton-Schulz iteration towards the nearest semi-orthogonal matrices of x [batch, r, c]."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    turned = x.shape[1] > x.shape[2]
+    x = x.transpose(1, 2) if turned else x
+    x = x / (x.flatten(1).norm(dim=1).view(-1, 1, 1) + 1e-7)
+    for _ in range(5):
+        gram = x @ x.transpose(1, 2)
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.transpose(1, 2) if turned else x
+
+
+class Optimiser:
+    """Updates parameters in place from gradients of the same names."""
+
+    def __init__(self, parameters: Dict[str, torch.Tensor], n_groups_of=None):
+        self.parameters = parameters
+        self.state: Dict[str, torch.Tensor] = {}
+        self.n_groups_of = n_groups_of or (lambda name: 1)
+        for name, value in parameters.items():
+            if is_trained(name):
+                self.state[name + ":m"] = torch.zeros_like(value)
+                if not uses_muon(name, value):
+                    self.state[name + ":v"] = torch.zeros_like(value)
+
+    @torch.no_grad()
+    def step(self, gradients: Dict[str, torch.Tensor], rate: float, count: int):
+        """One update; `count` is 1 at the first one."""
+        others = [n for n in gradients if not uses_muon(n, self.parameters[n])]
+        norm = torch.sqrt(sum(gradients[n].square().sum() for n in others))
+        factor = min(1.0, 1.0 / (float(norm) + 1e-6))
+        for name, gradient in gradients.items():
+            if uses_muon(name, self.parameters[name]):
+                self._muon(name, gradient, rate)
+            else:
+                self._adam(name, gradient * factor, rate, count)
+        return float(norm)
+
+    def _muon(self, name, gradient, rate):
+        value, m = self.parameters[name], self.state[name + ":m"]
+        m.mul_(MOMENTUM).add_(gradient)
+        update = gradient.add(m, alpha=MOMENTUM)
+        rows, columns = value.shape[-2] // self.n_groups_of(name), value.shape[-1]
+        update = orthogonalised(update.reshape(-1, rows, columns)).reshape(value.shape)
+        value.mul_(1 - rate * WEIGHT_DECAY)
+        value.add_(update, alpha=-rate * 0.2 * max(rows, columns) ** 0.5)
+
+    def _adam(self, name, gradient, rate, count):
+        value, m, v = self.parameters[name], self.state[name + ":m"], self.state[name + ":v"]
+        if name.endswith("embed.weight"):
+            rate *= EMBEDDING_FACTOR
+        m.mul_(BETA1).add_(gradient, alpha=1 - BETA1)
+        v.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        scale = (v / (1 - BETA2**count)).sqrt_().add_(EPS)
+        value.addcdiv_(m, scale, value=-rate / (1 - BETA1**count))

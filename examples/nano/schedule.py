@@ -1,0 +1,47 @@
+"""What is trained when: lengths, learning rate and quantisation as functions of tokens seen."""
+
+import dataclasses
+import random
+from typing import Dict
+
+MILLION = 1_000_000
+
+
+@dataclasses.dataclass
+class Stage:
+    """A stretch of training up to `until` tokens; `lengths` of rows by weight."""
+
+    until: float
+    lengths: Dict[int, float]
+
+
+STAGES = [
+    Stage(6 * MILLION, {256: 1.0}),
+    Stage(12 * MILLION, {256: 0.3, 512: 0.7}),
+    Stage(20 * MILLION, {256: 0.2, 512: 0.3, 1024: 0.5}),
+    Stage(28 * MILLION, {256: 0.1, 512: 0.2, 1024: 0.3, 2048: 0.4}),
+    Stage(40 * MILLION, {256: 0.1, 512: 0.1, 1024: 0.2, 2048: 0.3, 4096: 0.3}),
+]
+TOTAL = STAGES[-1].until
+BATCH_TOKENS = 4096
+PEAK_RATE, LAST_RATE = 2e-3, 1e-4
+WARM_UP = 0.25 * MILLION
+DECAY_FROM = 0.75 * TOTAL
+QUANTISE_FROM = 0.90 * TOTAL
+
+
+def length_of(step: int, tokens: int) -> int:
+    """Tokens of a row in this step."""
+    stage = next((s for s in STAGES if tokens < s.until), STAGES[-1])
+    rng = random.Random(f"length:{step}")
+    return rng.choices(list(stage.lengths), list(stage.lengths.values()))[0]
+
+
+def rate_of(tokens: int) -> float:
+    """Learning rate: warm-up, constant, then linear decay."""
+    if tokens < WARM_UP:
+        return PEAK_RATE * (tokens + 1) / WARM_UP
+    if tokens < DECAY_FROM:
+        return PEAK_RATE
+    left = max(0.0, (TOTAL - tokens) / (TOTAL - DECAY_FROM))
+    return LAST_RATE + (PEAK_RATE - LAST_RATE) * left
