@@ -67,7 +67,8 @@ def check_prompt(opened, maker, n_tokens: int, seed: int) -> list:
     )
     if text != own:
         at = next(i for i, (a, b) in enumerate(zip(text + " ", own + " ")) if a != b)
-        raise SystemExit(f"rendered differently at {at}: {text[at-40:at+40]!r} {own[at-40:at+40]!r}")
+        near = slice(max(0, at - 40), at + 40)
+        raise SystemExit(f"rendered differently at {at}: {text[near]!r} {own[near]!r}")
     if count != len(ids):
         raise SystemExit(f"{len(ids)} tokens here, {count} in the engine")
     for segment in segments:

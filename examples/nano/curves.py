@@ -32,7 +32,8 @@ def main():
     left.plot(tokens, smoothed([e["own"] for e in steps]), label="tokens the model writes")
     left.plot(tokens, smoothed([e["index"] for e in steps]), label="index loss")
     left.set(xlabel="million tokens", ylabel="nats", yscale="log", title="Training")
-    names = sorted({n for e in judged for n in e if n in ("call", "answer") or n.startswith("recall")})
+    kinds = ("call", "answer", "recall")
+    names = sorted({n for e in judged for n in e if n.split("_")[0] in kinds})
     for name in names:
         points = [(e["tokens"] / 1e6, e[name]) for e in judged if name in e]
         right.plot(*zip(*points), marker=".", label=name.replace("_", " up to "))

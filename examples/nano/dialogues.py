@@ -177,7 +177,8 @@ class Conversation:
             "port": lambda: pools.number(4, 4), "code": pools.code, "owner": pools.person,
             "color": lambda: rng.choice(COLORS), "number": lambda: pools.number(2, 5),
             "branch": pools.identifier, "version": pools.version, "city": pools.person,
-            "room": lambda: pools.number(3, 3), "title": lambda: f"{pools.word()} {rng.choice(NOUNS)}",
+            "room": lambda: pools.number(3, 3),
+            "title": lambda: f"{pools.word()} {rng.choice(NOUNS)}",
         }
         attr = rng.choice(list(kinds))
         said = [f for f in self.facts if f.source == "user"]
@@ -326,8 +327,8 @@ class Conversation:
         if self.rng.random() < 0.5:
             path, entries = self.config()
             name = self.rng.choice(list(entries))
-            self.say("Which file sets {name}?", "Where is {name} set?", "Find the file with {name}.",
-                     name=name)
+            self.say("Which file sets {name}?", "Where is {name} set?",
+                     "Find the file with {name}.", name=name)
         else:
             path, names = self.code()
             name = self.rng.choice(names)
@@ -370,7 +371,8 @@ class Conversation:
     def task_missing(self):
         """Something that does not exist: the agent says so."""
         if self.rng.random() < 0.5:
-            path = f"{self.pools.stem()}/{self.pools.stem()}.{self.rng.choice(['md', 'txt', 'log'])}"
+            ending = self.rng.choice(["md", "txt", "log"])
+            path = f"{self.pools.stem()}/{self.pools.stem()}.{ending}"
             self.say("Read {path}.", "What does {path} say?", "Open {path}.", "Show me {path}.",
                      path=path)
             self.call(f"I read {path}.", Call("read_file", {"path": path}))

@@ -1,11 +1,11 @@
 """The draft stages (dspark.md) in PyTorch, for training on a frozen backbone.
 
 A draft block stands behind an anchor position q: its first input is the token of q + 1, the others
-are noise tokens, and its outputs propose the tokens of q + 2, q + 3 and so on. Many anchors of a row
-are trained at once; each has the window of backbone keys up to q and the keys of its own block.
+are noise tokens, and its outputs propose the tokens of q + 2, q + 3 and so on. Many anchors of a
+row are trained at once; each has the window of backbone keys up to q and its own block's keys.
 """
 
-from typing import Dict, List
+from typing import Dict
 
 import torch
 

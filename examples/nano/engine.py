@@ -31,7 +31,9 @@ class EngineError(RuntimeError):
 class Engine:
     """One open checkpoint folder."""
 
-    def __init__(self, library: pathlib.Path, folder: pathlib.Path, numerics: int, threads: int = 1):
+    def __init__(
+        self, library: pathlib.Path, folder: pathlib.Path, numerics: int, threads: int = 1
+    ):
         self._lib = ctypes.CDLL(str(library))
         self._lib.cairn_error_message.restype = ctypes.c_char_p
         self._runtime, self.model = ctypes.c_void_p(), ctypes.c_void_p()
@@ -62,8 +64,8 @@ class Engine:
         """The prompt of messages in the OpenAI shape, and its number of tokens."""
         text, count = ctypes.c_void_p(), ctypes.c_int64()
         body = json.dumps(messages).encode()
-        self._call("cairn_model_render", self.model, body, ctypes.c_size_t(len(body)), int(thinking),
-                   effort, ctypes.byref(text), ctypes.byref(count))
+        self._call("cairn_model_render", self.model, body, ctypes.c_size_t(len(body)),
+                   int(thinking), effort, ctypes.byref(text), ctypes.byref(count))
         return self._take("buffer", "bytes", text, 1).decode("utf-8"), count.value
 
     def tokenise(self, text: str) -> List[int]:

@@ -40,7 +40,8 @@ def main():
         made = tokenizer.Tokenizer.read(args.folder / "tokenizer.json")
         config = train_draft.with_drafts(config, made.added[prompt_format.SYSTEM])
     size = export(args.folder, args.out, parameters, config)
-    print(f"{size / 1e6:.2f} MB, {sum(p.numel() for p in parameters.values()) / 1e6:.2f} M parameters")
+    count = sum(p.numel() for p in parameters.values())
+    print(f"{size / 1e6:.2f} MB, {count / 1e6:.2f} M parameters")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import hashlib
 import pathlib
 import subprocess
 
-import numpy as np
 import torch
 
 import ops
@@ -82,11 +81,12 @@ class _Attention(torch.autograd.Function):
         q, window_kv, main_kv, sink, out, lse = ctx.saved_tensors
         lib, sight, _ = ctx.rest
         d_out = d_out.contiguous()
-        d_q, d_window, d_sink = torch.empty_like(q), torch.zeros_like(window_kv), torch.zeros_like(sink)
+        d_q, d_window = torch.empty_like(q), torch.zeros_like(window_kv)
+        d_sink = torch.zeros_like(sink)
         d_main = None if main_kv is None else torch.zeros_like(main_kv)
         lib.attention_backward(
-            ctypes.byref(sight), _at(q), _at(window_kv), _at(main_kv), _at(sink), _at(out), _at(lse),
-            _at(d_out), _at(d_q), _at(d_window), _at(d_main), _at(d_sink),
+            ctypes.byref(sight), _at(q), _at(window_kv), _at(main_kv), _at(sink), _at(out),
+            _at(lse), _at(d_out), _at(d_q), _at(d_window), _at(d_main), _at(d_sink),
         )
         return None, d_q * q.shape[-1] ** -0.5, d_window, None, d_main, None, d_sink
 
@@ -103,7 +103,8 @@ class _HyperIn(torch.autograd.Function):
         pre, post, comb = torch.empty(n, s), torch.empty(n, s), torch.empty(n, s, s)
         lib.coefficients_forward(_n(n), _at(m), _at(inverse), _at(scale), _at(base), _n(iterations),
                                  _f(eps), _at(pre), _at(post), _at(comb))
-        ctx.save_for_backward(h, pre_in, fn, scale, base, weight, inverse_rms, inverse, m, pre, post)
+        ctx.save_for_backward(h, pre_in, fn, scale, base, weight, inverse_rms, inverse, m, pre,
+                              post)
         ctx.rest = lib, iterations, eps
         return x, pre, post, comb
 

@@ -325,7 +325,8 @@ class Model:
         scores = torch.sqrt(torch.nn.functional.softplus(x @ self.weight(name + "gate.weight").t()))
         chosen = torch.topk(scores.detach() + self.p[name + "gate.bias"], n_active)[1]
         weights = torch.gather(scores, 1, chosen)
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * self.config.routed_scaling_factor
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        weights = weights * self.config.routed_scaling_factor
         self.loads.append(torch.bincount(chosen.flatten(), minlength=scores.shape[1]))
         return self._routed(name, x, chosen, weights) + self._shared(name, x)
 

@@ -28,7 +28,8 @@ VERBS = """add apply build call check clean close collect compute convert copy c
 delete detect draw encode fetch fill find fold format get group handle hide join keep limit list
 load make mark match measure merge move open pack parse patch pick plan post print pull push rank
 read reduce render reset resize resolve run save scale scan score select send set shift show sign
-sort split start stop store sum swap sync test trim update use verify wait walk wrap write""".split()
+sort split start stop store sum swap sync test trim update use verify wait walk wrap
+write""".split()
 
 COLORS = """red blue green yellow orange purple white black brown pink gray silver gold violet
 indigo teal olive maroon navy cyan amber coral crimson ivory jade lilac mint peach plum rose ruby

@@ -114,7 +114,10 @@ def attention(q, window_kv, window, main_kv, seen, sink):
 
 
 def index_scores(q, k, w):
-    """s [b, t, g] = sum over heads of relu(q . k) * w (8.3): q [b, t, h, c], k [b, g, c], w [b, t, h]."""
+    """Scores [b, t, g]: over heads, the sum of relu(q . k) * w (8.3).
+
+    q [b, t, heads, c], k [b, g, c], w [b, t, heads].
+    """
     b, t, heads, width = q.shape
     dots = torch.relu(q.reshape(b, t * heads, width) @ k.transpose(1, 2)).view(b, t, heads, -1)
     return torch.einsum("bthg,bth->btg", dots, w)

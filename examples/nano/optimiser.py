@@ -5,7 +5,7 @@ share one learning rate. State is a dictionary of tensors by parameter name: it 
 """
 
 import re
-from typing import Dict
+from typing import Dict, List
 
 import torch
 
@@ -38,8 +38,26 @@ def orthogonalised(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(1, 2) if turned else x
 
 
+def shares(parameters: Dict[str, torch.Tensor], n: int) -> List[List[str]]:
+    """The trained parameters in n lists of about equal work; the first has all of AdamW's."""
+    lists, work = [[] for _ in range(n)], [0.0] * n
+    trained = [name for name in parameters if is_trained(name)]
+    for name in trained:
+        if not uses_muon(name, parameters[name]):
+            lists[0].append(name)
+            work[0] += 30.0 * parameters[name].numel()
+    matrices = [name for name in trained if uses_muon(name, parameters[name])]
+    cost = {name: parameters[name].numel() * min(parameters[name].shape[-2:]) for name in matrices}
+    for name in sorted(matrices, key=lambda name: (-cost[name], name)):
+        least = work.index(min(work))
+        lists[least].append(name)
+        work[least] += cost[name]
+    return lists
+
+
 class Optimiser:
-    """Updates parameters in place from gradients of the same names."""
+    """Updates parameters in place from gradients of the same names. Its state is in shared memory,
+    so that processes can update a share each."""
 
     def __init__(self, parameters: Dict[str, torch.Tensor], n_groups_of=None):
         self.parameters = parameters
@@ -47,22 +65,28 @@ class Optimiser:
         self.n_groups_of = n_groups_of or (lambda name: 1)
         for name, value in parameters.items():
             if is_trained(name):
-                self.state[name + ":m"] = torch.zeros_like(value)
-                if not uses_muon(name, value):
-                    self.state[name + ":v"] = torch.zeros_like(value)
+                kinds = "m" if uses_muon(name, value) else "mv"
+                for kind in kinds:
+                    self.state[f"{name}:{kind}"] = torch.zeros_like(value).share_memory_()
+
+    def load(self, state: Dict[str, torch.Tensor]):
+        """Goes on from a saved state."""
+        for name, value in self.state.items():
+            value.copy_(state[name])
 
     @torch.no_grad()
-    def step(self, gradients: Dict[str, torch.Tensor], rate: float, count: int):
-        """One update; `count` is 1 at the first one."""
+    def step(self, gradients: Dict[str, torch.Tensor], rate: float, count: int) -> float:
+        """One update of the parameters that have gradients here; `count` is 1 at the first one.
+        AdamW's gradients are clipped together; returns their norm."""
         others = [n for n in gradients if not uses_muon(n, self.parameters[n])]
-        norm = torch.sqrt(sum(gradients[n].square().sum() for n in others))
-        factor = min(1.0, 1.0 / (float(norm) + 1e-6))
+        norm = float(sum(gradients[n].square().sum() for n in others)) ** 0.5
+        factor = min(1.0, 1.0 / (norm + 1e-6))
         for name, gradient in gradients.items():
             if uses_muon(name, self.parameters[name]):
                 self._muon(name, gradient, rate)
             else:
                 self._adam(name, gradient * factor, rate, count)
-        return float(norm)
+        return norm
 
     def _muon(self, name, gradient, rate):
         value, m = self.parameters[name], self.state[name + ":m"]

@@ -23,7 +23,8 @@ STAGES = [
     Stage(40 * MILLION, {256: 0.1, 512: 0.1, 1024: 0.2, 2048: 0.3, 4096: 0.3}),
 ]
 TOTAL = STAGES[-1].until
-BATCH_TOKENS = 4096
+SMALL_BATCH, LARGE_BATCH = 4096, 8192  # tokens of a step
+SMALL_UNTIL = 1 * MILLION
 PEAK_RATE, LAST_RATE = 2e-3, 1e-4
 WARM_UP = 0.25 * MILLION
 DECAY_FROM = 0.75 * TOTAL
@@ -35,6 +36,12 @@ def length_of(step: int, tokens: int) -> int:
     stage = next((s for s in STAGES if tokens < s.until), STAGES[-1])
     rng = random.Random(f"length:{step}")
     return rng.choices(list(stage.lengths), list(stage.lengths.values()))[0]
+
+
+def rows_of(step: int, tokens: int) -> int:
+    """Rows of this step."""
+    batch = SMALL_BATCH if tokens < SMALL_UNTIL else LARGE_BATCH
+    return batch // length_of(step, tokens)
 
 
 def rate_of(tokens: int) -> float:

@@ -49,6 +49,7 @@ class Shared:
         self.gradients = torch.zeros(n_processes, total).share_memory_()
         self.loads = torch.zeros(n_processes, *load_shape).share_memory_()
         self.losses = torch.zeros(n_processes, 3, dtype=torch.float64).share_memory_()
+        self.orders = torch.zeros(4, dtype=torch.int64).share_memory_()  # step, tokens, seed, stop
         for name, view in self.views(self.values).items():
             view.copy_(parameters[name])
 
@@ -70,9 +71,12 @@ def make_config(folder: pathlib.Path):
 class Worker:
     """One process's share of every step."""
 
-    def __init__(self, folder: pathlib.Path, rank: int, n_processes: int, shared: Shared):
+    def __init__(self, folder: pathlib.Path, rank: int, n_processes: int, shared: Shared,
+                 optimiser_: optimiser.Optimiser):
         torch.set_num_threads(1)
         self.rank, self.n_processes, self.shared = rank, n_processes, shared
+        self.optimiser = optimiser_
+        self.updated = optimiser.shares(optimiser_.parameters, n_processes)[rank]
         self.config, classes = make_config(folder)
         values = shared.views(shared.values)
         self.leaves = {
@@ -96,7 +100,7 @@ class Worker:
             fake_quant.Quantiser() if tokens >= schedule.QUANTISE_FROM else None
         )
         n_tokens = schedule.length_of(step, tokens)
-        n_rows = max(schedule.BATCH_TOKENS // n_tokens, self.n_processes)
+        n_rows = schedule.rows_of(step, tokens)
         mix = rows.mix_for(n_tokens)
         per_micro = max(1, MICRO_TOKENS // n_tokens)
         mine = list(range(self.rank, n_rows, self.n_processes))
@@ -109,6 +113,12 @@ class Worker:
             sums += self._micro(seed + part[0], ids, weights, len(part) / n_rows)
         self.shared.losses[self.rank] = sums
 
+    def update(self, step: int, tokens: int) -> float:
+        """Updates this process's share of the parameters, once all gradients are there."""
+        all_views = [self.shared.views(flat) for flat in self.shared.gradients]
+        gradients = {name: sum(views[name] for views in all_views) for name in self.updated}
+        return self.optimiser.step(gradients, schedule.rate_of(tokens), step + 1)
+
     def _micro(self, seed, ids, weights, share):
         """Backward pass of a few rows; returns (loss sum, own loss sum, index loss) shares."""
         b, t = ids.shape[0], ids.shape[1] - 1
@@ -116,7 +126,7 @@ class Worker:
         sampled = torch.randint(0, t, (b, SAMPLED), generator=g)
         hidden, index_loss = self.model.forward(ids[:, :-1].contiguous(), sampled)
         target, weight = ids[:, 1:].reshape(-1), weights[:, 1:].reshape(-1)
-        # Of what the model does not write itself, a quarter of the tokens, at four times the weight.
+        # Of what the model does not write, a quarter of the tokens, at four times the weight.
         own = weight == rows.OWN_WEIGHT
         kept = own | (torch.rand(weight.shape, generator=g) < 0.25)
         weight = torch.where(own, weight, weight * 4)[kept]
@@ -164,23 +174,34 @@ def fresh_parameters(config) -> Dict[str, torch.Tensor]:
     return init.parameters(config, SEED)
 
 
-def serve(folder, rank, n_processes, shared, begin, end, orders):
+class Barriers:
+    """Where the processes wait for each other in every step."""
+
+    def __init__(self, context, n_processes: int):
+        self.begin, self.middle, self.end = (
+            context.Barrier(n_processes, timeout=3600) for _ in range(3)
+        )
+
+
+def serve(folder, rank, n_processes, shared, optimiser_, barriers):
     """The loop of the processes beside the first."""
-    worker = Worker(folder, rank, n_processes, shared)
+    worker = Worker(folder, rank, n_processes, shared, optimiser_)
     while True:
-        begin.wait()
-        step, tokens, seed, stop = (int(x) for x in orders)
+        barriers.begin.wait()
+        step, tokens, seed, stop = (int(x) for x in shared.orders)
         if stop:
             return
         worker.gradients(step, tokens, seed)
-        end.wait()
+        barriers.middle.wait()
+        worker.update(step, tokens)
+        barriers.end.wait()
 
 
 class Trainer:
-    """The first process: it leads the others, updates and keeps the books."""
+    """The first process: it leads the others and keeps the books."""
 
     def __init__(self, folder: pathlib.Path, n_processes: int):
-        self.folder, self.n_processes = folder, n_processes
+        self.folder = folder
         config, _ = make_config(folder)
         state = self._load()
         parameters = state["parameters"] if state else fresh_parameters(config)
@@ -192,21 +213,17 @@ class Trainer:
         )
         self.progress = Progress(**state["progress"]) if state else Progress()
         if state:
-            self.optimiser.state.update(state["optimiser"])
-        self.orders = torch.zeros(4, dtype=torch.int64).share_memory_()
+            self.optimiser.load(state["optimiser"])
         context = multiprocessing.get_context("fork")
-        self.begin = context.Barrier(n_processes, timeout=3600)
-        self.end = context.Barrier(n_processes, timeout=3600)
+        self.barriers = Barriers(context, n_processes)
+        common = (n_processes, self.shared, self.optimiser)
         self.others = [
-            context.Process(
-                target=serve, daemon=True,
-                args=(folder, rank, n_processes, self.shared, self.begin, self.end, self.orders),
-            )
+            context.Process(target=serve, daemon=True, args=(folder, rank, *common, self.barriers))
             for rank in range(1, n_processes)
         ]
         for process in self.others:
             process.start()
-        self.worker = Worker(folder, 0, n_processes, self.shared)
+        self.worker = Worker(folder, 0, *common)
         self.held_out = rows.RowMaker(folder, held_out=True)
 
     def _load(self):
@@ -227,20 +244,15 @@ class Trainer:
         """One update; returns what is worth logging."""
         p = self.progress
         started = time.monotonic()
-        self.orders[:] = torch.tensor([p.step, p.tokens, p.next_seed, 0])
-        self.begin.wait()
+        self.shared.orders[:] = torch.tensor([p.step, p.tokens, p.next_seed, 0])
+        self.barriers.begin.wait()
         self.worker.gradients(p.step, p.tokens, p.next_seed)
-        self.end.wait()
-        total = self.shared.gradients.sum(0)
-        gradients = {
-            name: view for name, view in self.shared.views(total).items()
-            if optimiser.is_trained(name)
-        }
-        rate = schedule.rate_of(p.tokens)
-        norm = self.optimiser.step(gradients, rate, p.step + 1)
+        self.barriers.middle.wait()
+        norm = self.worker.update(p.step, p.tokens)
         busiest = balance_experts(self.shared, self.views)
-        length = schedule.length_of(p.step, p.tokens)
-        n_rows = max(schedule.BATCH_TOKENS // length, self.n_processes)
+        self.barriers.end.wait()
+        rate, length = schedule.rate_of(p.tokens), schedule.length_of(p.step, p.tokens)
+        n_rows = schedule.rows_of(p.step, p.tokens)
         p.step, p.tokens, p.next_seed = p.step + 1, p.tokens + n_rows * length, p.next_seed + n_rows
         p.seconds += time.monotonic() - started
         loss, own, index = (round(float(x), 4) for x in self.shared.losses.sum(0))
@@ -256,22 +268,20 @@ class Trainer:
         shares = evaluate.measure(self.worker.model, self.held_out, length, n_rows, 0)
         self.log(step=self.progress.step, tokens=self.progress.tokens, held_out=length, **shares)
 
-    def run(self, save_every: float, eval_every: float, max_steps: int):
-        last_save = last_eval = time.monotonic()
+    def run(self, save_every: float, eval_every: int, max_steps: int):
+        last_save = time.monotonic()
         for _ in range(max_steps):
             if self.progress.tokens >= schedule.TOTAL:
                 break
             self.log(**self.step())
-            now = time.monotonic()
-            if now - last_save > save_every:
+            if time.monotonic() - last_save > save_every:
                 self.save()
-                last_save = now
-            if now - last_eval > eval_every:
+                last_save = time.monotonic()
+            if self.progress.step % eval_every == 0:
                 self.evaluate()
-                last_eval = time.monotonic()
         self.save()
-        self.orders[3] = 1
-        self.begin.wait()
+        self.shared.orders[3] = 1
+        self.barriers.begin.wait()
 
 
 def main():
@@ -279,7 +289,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--save-every", type=float, default=300, help="seconds")
-    parser.add_argument("--eval-every", type=float, default=900, help="seconds")
+    parser.add_argument("--eval-every", type=int, default=100, help="steps")
     parser.add_argument("--max-steps", type=int, default=1 << 60)
     args = parser.parse_args()
     trainer = Trainer(args.folder, args.processes)

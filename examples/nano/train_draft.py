@@ -55,7 +55,7 @@ class DraftTrainer:
             lambda name: config.o_groups if name.endswith("wo_a") else 1,
         )
         if state:
-            self.optimiser.state.update(state["optimiser"])
+            self.optimiser.load(state["optimiser"])
         everything = dict(torch.load(folder / "state.pt")["parameters"], **self.parameters)
         self.model = models.Model(
             self.config, everything, models.EngramHash(config, classes),

@@ -73,7 +73,8 @@ class Repository:
         """A Python file with its test; returns (path, [function names])."""
         rng = self.pools.rng
         path = self._new_path("py")
-        names = [self.pools.identifier() for _ in range(rng.randint(1, max(1, self.max_lines // 4)))]
+        count = rng.randint(1, max(1, self.max_lines // 4))
+        names = [self.pools.identifier() for _ in range(count)]
         names = list(dict.fromkeys(name for name in names if name not in self.expected))
         test = "tests/test_" + path.rsplit("/", 1)[1]
         parts = []

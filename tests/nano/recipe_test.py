@@ -78,9 +78,10 @@ class PromptFormat(unittest.TestCase):
         for message in case["messages"]:
             calls = message.get("tool_calls", [])
             order = [call["id"] for call in calls] or order
+            made = [Call(c["function"]["name"], json.loads(c["function"]["arguments"]))
+                    for c in calls]
             out.append(Message(
-                message["role"], message["content"], message.get("reasoning_content", ""),
-                [Call(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls],
+                message["role"], message["content"], message.get("reasoning_content", ""), made,
                 [tool["function"] for tool in message.get("tools", [])] or None,
             ))
             out[-1].place = order.index(message["tool_call_id"]) if "tool_call_id" in message else 0
@@ -191,7 +192,8 @@ class Tokenizer(unittest.TestCase):
         cls.made = tokenizer.Tokenizer(cls.content)
 
     def test_text_comes_back(self):
-        for text in ("", "a", "Set port_3 to 8413.\n\n  x = 1\r\n", "é 東京 ½ \u3000\x00", "｜DSML｜"):
+        odd = "é 東京 ½ \u3000\x00"
+        for text in ("", "a", "Set port_3 to 8413.\n\n  x = 1\r\n", odd, "｜DSML｜"):
             self.assertEqual(self.made.decode(self.made.encode(text)), text)
 
     def test_digits_stand_alone(self):
@@ -205,7 +207,8 @@ class Tokenizer(unittest.TestCase):
 
     def test_ids_are_dense_and_added_tokens_last(self):
         self.assertEqual(sorted(self.made.spelling), list(range(self.n_tokens)))
-        self.assertEqual([self.made.added[t] for t in (prompt_format.BOS, prompt_format.EOS)], [0, 1])
+        ends = [self.made.added[t] for t in (prompt_format.BOS, prompt_format.EOS)]
+        self.assertEqual(ends, [0, 1])
 
     def test_released_split_is_used(self):
         splitter = tokenizer.Splitter()
