@@ -8,11 +8,13 @@ Processes share the parameters and, each with one thread, take an equal part of 
 """
 
 import argparse
+import ctypes
 import dataclasses
 import json
 import multiprocessing
 import os
 import pathlib
+import signal
 import time
 from typing import Dict
 
@@ -184,7 +186,8 @@ class Barriers:
 
 
 def serve(folder, rank, n_processes, shared, optimiser_, barriers):
-    """The loop of the processes beside the first."""
+    """The loop of the processes beside the first, with which they end."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     worker = Worker(folder, rank, n_processes, shared, optimiser_)
     while True:
         barriers.begin.wait()
