@@ -33,6 +33,16 @@ def torch_logits(folder: pathlib.Path, classes, ids) -> np.ndarray:
         return model.logits(hidden[0]).numpy()
 
 
+def engine_logits(opened, ids, vocab_size: int, first: int) -> np.ndarray:
+    """The engine's logits after each of ids[first:]."""
+    sequence, out = engine.Sequence(opened, vocab_size), []
+    for part in [ids[: first + 1]] + [[token] for token in ids[first + 1 :]]:
+        sequence.append(part)
+        out.append(sequence.logits())
+    sequence.close()
+    return np.stack(out)
+
+
 def openai_messages(messages) -> list:
     """Messages in the OpenAI shape, for the engine's renderer."""
     out, call_ids = [], []
@@ -94,7 +104,7 @@ def main():
     classes = np.array(maker.tokenizer.engram_classes())
     ours = torch_logits(args.exported, classes, ids)
     first = max(0, len(ids) - 40)
-    theirs = opened.logits(ids, ours.shape[1], first)
+    theirs = engine_logits(opened, ids, ours.shape[1], first)
     difference = np.abs(ours[first:] - theirs).max()
     print(f"{len(ids)} tokens: largest difference {difference:.2e} of {np.abs(ours).max():.2f}")
     sys.exit(0 if difference < TOLERANCE * max(1, np.abs(ours).max()) else 1)

@@ -8,7 +8,7 @@ was said stays true: facts, files read and preferences of earlier turns come bac
 import dataclasses
 import math
 import random
-from typing import Callable, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from names import COLORS, NOUNS, Pools, is_held_out
 from prompt_format import Call, Message
@@ -95,6 +95,7 @@ class Conversation:
         self.messages: List[Message] = []
         self.configs, self.codes, self.read = {}, {}, set()
         self.marks: List[Mark] = []
+        self.worlds: Dict[int, Repository] = {}  # as they are when message i has been said
         self._last_task, self._distance = "start", 0
         if with_tools or rng.random() < 0.5:
             tools = list(TOOLS) if with_tools else None
@@ -125,6 +126,8 @@ class Conversation:
         self._append(full, reasoning, (), short)
 
     def _append(self, content, reasoning, calls, must_say):
+        if self.messages[-1].role == "user":
+            self.worlds[len(self.messages) - 1] = self.repository.copy()
         self.marks.append(
             Mark(len(self.messages), self._last_task, bool(calls), must_say, self._distance)
         )

@@ -99,6 +99,7 @@ class Model:
     def __init__(self, config, parameters: Dict[str, torch.Tensor], engram_hash, ops_=ops):
         self.config, self.p, self.hash, self.ops = config, parameters, engram_hash, ops_
         self.quantiser = None  # a fake_quant.Quantiser while training for the stored formats
+        self.dense = False  # leave nothing out, while the indexers are fresh
         self.loads: List[torch.Tensor] = []  # tokens of each expert, one tensor a layer
         self._ropes: Dict[tuple, tuple] = {}
 
@@ -253,7 +254,7 @@ class Model:
     def _index(self, layer, x, qr, group, sampled):
         """A fresh selection by an index source (8.2 to 8.5), and its scores at sampled queries."""
         c, (b, t, _) = self.config, x.shape
-        if t // group.ratio <= c.index_topk:
+        if self.dense or t // group.ratio <= c.index_topk:
             group.seen = self.ops.see_all(b, t, group.ratio)
         else:
             with torch.no_grad():

@@ -1,7 +1,7 @@
 """Muon for the matrices inside the layers, AdamW for everything else.
 
-Muon's update is an orthogonalised momentum, scaled to the size of an AdamW update, so that both
-share one learning rate. State is a dictionary of tensors by parameter name: it is saved as it is.
+Muon's update is an orthogonalised momentum, scaled to about the size of an AdamW update, so that
+both share one learning rate. State is a dictionary of tensors by parameter name: it is saved as it is.
 """
 
 import re
@@ -11,6 +11,7 @@ import torch
 
 _NOT_MUON = re.compile(r"embed|head\.weight|norm|hc_|sink|gate\.|q_weight|k_weight|weights_proj")
 _NO_GRADIENT = re.compile(r"gate\.bias$")
+MUON_SCALE = 0.4  # of an update, over the square root of its larger side
 MOMENTUM, BETA1, BETA2, EPS = 0.95, 0.9, 0.98, 1e-10
 WEIGHT_DECAY = 0.05
 EMBEDDING_FACTOR = 5.0  # of the rate: tables start at a larger scale than matrices
@@ -95,7 +96,7 @@ class Optimiser:
         rows, columns = value.shape[-2] // self.n_groups_of(name), value.shape[-1]
         update = orthogonalised(update.reshape(-1, rows, columns)).reshape(value.shape)
         value.mul_(1 - rate * WEIGHT_DECAY)
-        value.add_(update, alpha=-rate * 0.2 * max(rows, columns) ** 0.5)
+        value.add_(update, alpha=-rate * MUON_SCALE * max(rows, columns) ** 0.5)
 
     def _adam(self, name, gradient, rate, count):
         value, m, v = self.parameters[name], self.state[name + ":m"], self.state[name + ":v"]

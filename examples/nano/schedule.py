@@ -1,4 +1,4 @@
-"""What is trained when: lengths, learning rate and quantisation as functions of tokens seen."""
+"""What is trained when: lengths, rates, selection and rounding as functions of tokens seen."""
 
 import dataclasses
 import random
@@ -25,6 +25,7 @@ STAGES = [
 TOTAL = STAGES[-1].until
 SMALL_BATCH, LARGE_BATCH = 4096, 8192  # tokens of a step
 SMALL_UNTIL = 1 * MILLION
+DENSE_UNTIL = 8 * MILLION  # no selection before: the indexers learn from attention first
 PEAK_RATE, LAST_RATE = 2e-3, 1e-4
 WARM_UP = 0.25 * MILLION
 DECAY_FROM = 0.75 * TOTAL

@@ -101,6 +101,7 @@ class Worker:
         self.model.quantiser = (
             fake_quant.Quantiser() if tokens >= schedule.QUANTISE_FROM else None
         )
+        self.model.dense = tokens < schedule.DENSE_UNTIL
         n_tokens = schedule.length_of(step, tokens)
         n_rows = schedule.rows_of(step, tokens)
         mix = rows.mix_for(n_tokens)

@@ -41,6 +41,13 @@ class Repository:
         self.notes: Dict[str, str] = {}
         self.expected: Dict[str, tuple] = {}  # function -> (test file, argument, result)
 
+    def copy(self) -> "Repository":
+        """Another repository with the same files."""
+        other = Repository(self.pools, self.max_lines)
+        other.files, other.notes = dict(self.files), dict(self.notes)
+        other.expected = dict(self.expected)
+        return other
+
     # Making files --------------------------------------------------------------------------------
 
     def _new_path(self, ending: str) -> str:
