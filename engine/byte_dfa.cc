@@ -248,6 +248,60 @@ Result<SharedDfa> intersection(const SharedDfa& a, const SharedDfa& b) {
       [&](const DfaBuilder::Key& key) { return a->accepts(key[0]) && b->accepts(key[1]); });
 }
 
+Result<SharedDfa> difference(const SharedDfa& a, const SharedDfa& b) {
+  const DfaBuilder builder(common_classes(a->classes(), b->classes()));
+  return builder.build(
+      {a->start(), b->start()},
+      [&](const DfaBuilder::Key& key, std::uint8_t byte) -> std::optional<DfaBuilder::Key> {
+        const std::uint32_t in_a = a->step(key[0], byte);
+        if (in_a == ByteDfa::kDead) return std::nullopt;
+        return DfaBuilder::Key{in_a, b->step(key[1], byte)};  // may be dead for good
+      },
+      [&](const DfaBuilder::Key& key) { return a->accepts(key[0]) && !b->accepts(key[1]); });
+}
+
+// A state is not endless once none of its successors is.
+std::vector<bool> endless_states(const ByteDfa& dfa) {
+  std::vector<std::vector<std::uint32_t>> sources(dfa.n_states());
+  std::vector<int> n_next(dfa.n_states());
+  std::vector<std::uint32_t> queue;
+  for (std::uint32_t state = 0; state < dfa.n_states(); ++state) {
+    n_next[state] = dfa.n_next(state);
+    if (n_next[state] == 0) queue.push_back(state);
+    for (int byte = 0; byte < 256; ++byte) {
+      const std::uint32_t next = dfa.step(state, static_cast<std::uint8_t>(byte));
+      if (next != ByteDfa::kDead) sources[next].push_back(state);
+    }
+  }
+  std::vector<bool> endless(dfa.n_states(), true);
+  while (!queue.empty()) {
+    const std::uint32_t state = queue.back();
+    queue.pop_back();
+    endless[state] = false;
+    for (const std::uint32_t source : sources[state]) {
+      if (--n_next[source] == 0) queue.push_back(source);
+    }
+  }
+  return endless;
+}
+
+std::optional<std::vector<std::string>> texts_of(const ByteDfa& dfa, std::size_t n_max) {
+  if (endless_states(dfa)[dfa.start()]) return std::nullopt;
+  std::vector<std::string> texts;
+  std::vector<std::pair<std::uint32_t, std::string>> open = {{dfa.start(), ""}};
+  while (!open.empty()) {
+    auto [state, text] = std::move(open.back());
+    open.pop_back();
+    if (dfa.accepts(state)) texts.push_back(text);
+    if (texts.size() + open.size() > n_max) return std::nullopt;  // each leads to one at least
+    for (int byte = 0; byte < 256; ++byte) {
+      const std::uint32_t next = dfa.step(state, static_cast<std::uint8_t>(byte));
+      if (next != ByteDfa::kDead) open.emplace_back(next, text + static_cast<char>(byte));
+    }
+  }
+  return texts;
+}
+
 Result<SharedDfa> any_of_texts(std::span<const std::string> texts) {
   const TextTrie trie(texts);
   const DfaBuilder builder(classes_of_texts(texts));

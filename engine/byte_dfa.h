@@ -71,6 +71,12 @@ class DfaBuilder {
 std::array<std::uint8_t, 256> classes_from_borders(const std::array<bool, 256>& begins);
 
 Result<SharedDfa> intersection(const SharedDfa& a, const SharedDfa& b);
+// The texts of `a` that are not texts of `b`.
+Result<SharedDfa> difference(const SharedDfa& a, const SharedDfa& b);
+// By state: whether infinitely many texts lead on from there.
+std::vector<bool> endless_states(const ByteDfa& dfa);
+// All texts, if there are at most `n_max`.
+std::optional<std::vector<std::string>> texts_of(const ByteDfa& dfa, std::size_t n_max);
 // Exactly these texts.
 Result<SharedDfa> any_of_texts(std::span<const std::string> texts);
 // All byte strings in which none of `texts` occurs. No text may be empty.

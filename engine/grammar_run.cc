@@ -78,10 +78,6 @@ void append(const Value& value, std::string& out) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-bool has_all_required(const ObjectNode& object, const Frame& frame) {
-  return (object.required & ~frame.seen).none();
-}
-
 }  // namespace
 
 // --- The stack
@@ -172,19 +168,61 @@ void GrammarRun::compact(Readings& readings) {
 
 // --- Names of properties
 
+bool GrammarRun::has_room(const ObjectNode& object, const Frame& frame) {
+  if (object.max == kUnlimited) return true;
+  return frame.n_properties + (object.required & ~frame.seen).count() < object.max;
+}
+
+bool GrammarRun::may_end(const ObjectNode& object, const Frame& frame) {
+  return frame.n_properties >= object.min && (object.required & ~frame.seen).none();
+}
+
 bool GrammarRun::may_come(const ObjectNode& object, const Frame& frame, std::uint32_t property,
                           std::uint32_t below) const {
   if (frame.seen[property]) return false;
+  if (!object.required[property] && !has_room(object, frame)) return false;
   const std::uint32_t needed = std::min(grammar_->depth(object.values[property].json),
                                         grammar_->depth(object.values[property].text));
   return needed != OutputGrammar::kNeverEnds && needed + depth(below) + 1 <= kMaxDepth;
 }
 
-bool GrammarRun::unlisted_may_come(const ObjectNode& object, std::uint32_t below) const {
-  if (!object.additional) return false;
-  const std::uint32_t needed =
-      std::min(grammar_->depth(object.additional->json), grammar_->depth(object.additional->text));
+bool GrammarRun::unlisted_may_come(const ObjectNode& object, const Frame& frame, std::size_t i,
+                                   std::uint32_t below) const {
+  if (i >= object.unlisted.size() || !has_room(object, frame)) return false;
+  const ObjectNode::Value& value = object.unlisted[i].value;
+  const std::uint32_t needed = std::min(grammar_->depth(value.json), grammar_->depth(value.text));
   return needed != OutputGrammar::kNeverEnds && needed + depth(below) + 1 <= kMaxDepth;
+}
+
+bool GrammarRun::any_unlisted_may_come(const ObjectNode& object, const Frame& frame,
+                                       std::uint32_t below) const {
+  for (std::size_t i = 0; i < object.unlisted.size(); ++i) {
+    if (unlisted_may_come(object, frame, i, below)) return true;
+  }
+  return false;
+}
+
+// Names that are finitely many are looked through; at most those that were used are met in vain.
+bool GrammarRun::leads_to_unused(const ObjectNode::Unlisted& unlisted, const Frame& frame) const {
+  if (unlisted.has_all || unlisted.endless[frame.count] || frame.extra == kNoFrame) return true;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> open = {{frame.count, frame.hash}};
+  while (!open.empty()) {
+    const auto [state, hash] = open.back();
+    open.pop_back();
+    if (unlisted.spelling->accepts(state) && !has_name(frame, hash)) return true;
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto next = unlisted.spelling->step(state, static_cast<std::uint8_t>(byte));
+      if (next == ByteDfa::kDead) continue;
+      open.emplace_back(next, hashed(hash, static_cast<std::uint8_t>(byte)));
+    }
+  }
+  return false;
+}
+
+bool GrammarRun::name_may_come(const ObjectNode& object, const Frame& frame,
+                               std::uint32_t below) const {
+  return any_unlisted_may_come(object, frame, below) ||
+         any_name_may_come(object, frame, object.names.names_below(NameTrie::kRoot), below);
 }
 
 bool GrammarRun::any_name_may_come(const ObjectNode& object, const Frame& frame,
@@ -202,15 +240,47 @@ bool GrammarRun::has_name(const Frame& frame, std::uint64_t hash) const {
   return false;
 }
 
+// The listed names go with the first kind of unlisted ones, as far as their spellings are alike.
+void GrammarRun::begin_name(const ObjectNode& object, Reading reading, Readings& out) {
+  Frame& frame = reading.top;
+  frame.state = kInName;
+  frame.hash = kHashSeed;
+  const std::size_t n = std::max<std::size_t>(object.unlisted.size(), 1);
+  for (std::size_t i = 0; i < n; ++i) {
+    frame.unlisted = static_cast<std::uint32_t>(i);
+    frame.name = i == 0 ? NameTrie::kRoot : NameTrie::kNone;
+    frame.count = ByteDfa::kDead;
+    if (unlisted_may_come(object, frame, i, reading.below)) {
+      frame.count = object.unlisted[i].spelling->start();
+      if (!leads_to_unused(object.unlisted[i], frame)) frame.count = ByteDfa::kDead;
+    }
+    const bool leads_to_listed =
+        i == 0 &&
+        any_name_may_come(object, frame, object.names.names_below(NameTrie::kRoot), reading.below);
+    if (frame.count != ByteDfa::kDead || leads_to_listed) add(reading, out);
+  }
+}
+
 bool GrammarRun::step_name(const ObjectNode& object, Reading& reading, std::uint8_t byte) const {
   Frame& frame = reading.top;
   if (frame.name != NameTrie::kNone) frame.name = object.names.child(frame.name, byte);
-  frame.count = object.name_spelling->step(frame.count, byte);
   frame.hash = hashed(frame.hash, byte);
-  if (frame.count == ByteDfa::kDead) return false;
-  return unlisted_may_come(object, reading.below) ||
-         (frame.name != NameTrie::kNone &&
-          any_name_may_come(object, frame, object.names.names_below(frame.name), reading.below));
+  if (frame.count != ByteDfa::kDead) {
+    const ObjectNode::Unlisted& unlisted = object.unlisted[frame.unlisted];
+    frame.count = unlisted.spelling->step(frame.count, byte);
+    if (frame.count != ByteDfa::kDead && leads_to_unused(unlisted, frame)) return true;
+    frame.count = ByteDfa::kDead;
+  }
+  return frame.name != NameTrie::kNone &&
+         any_name_may_come(object, frame, object.names.names_below(frame.name), reading.below);
+}
+
+bool GrammarRun::may_end_name(const ObjectNode& object, const Frame& frame) {
+  if (frame.name != NameTrie::kNone && object.names.name_at(frame.name) != NameTrie::kNone) {
+    return true;
+  }
+  return frame.count != ByteDfa::kDead &&
+         object.unlisted[frame.unlisted].spelling->accepts(frame.count);
 }
 
 const ObjectNode::Value* GrammarRun::end_name(const ObjectNode& object, Reading& reading) {
@@ -224,12 +294,16 @@ const ObjectNode::Value* GrammarRun::end_name(const ObjectNode& object, Reading&
     frame.name = property;
     value = &object.values[property];
   } else {
-    if (!unlisted_may_come(object, reading.below) || has_name(frame, frame.hash)) return nullptr;
+    if (has_name(frame, frame.hash)) return nullptr;
     names_.push_back({frame.hash, frame.extra});
     frame.extra = static_cast<std::uint32_t>(names_.size() - 1);
     frame.extras += mixed(frame.hash);
     frame.name = kUnlisted;
-    value = &*object.additional;
+    value = &object.unlisted[frame.unlisted].value;
+  }
+  if (object.counts()) {
+    ++frame.n_properties;
+    if (object.max == kUnlimited) frame.n_properties = std::min(frame.n_properties, object.min);
   }
   frame.count = 0;
   frame.hash = 0;
@@ -338,18 +412,13 @@ void GrammarRun::step_array(const ArrayNode& array, Reading reading, std::uint8_
 void GrammarRun::step_object(const ObjectNode& object, Reading reading, std::uint8_t byte,
                              Readings& out) {
   Frame& frame = reading.top;
-  const auto name_may_come = [&] {
-    return unlisted_may_come(object, reading.below) ||
-           any_name_may_come(object, frame, object.names.names_below(NameTrie::kRoot),
-                             reading.below);
-  };
   switch (frame.state) {
     case kObjectBegin:
       if (byte != '{') return;
       frame.state = kFirstName;
       return add(reading, out);
     case kInName:
-      if (byte == '"' && object.name_spelling->accepts(frame.count)) {
+      if (byte == '"' && may_end_name(object, frame)) {
         if (end_name(object, reading) == nullptr) return;
         frame.state = kColon;
       } else if (!step_name(object, reading, byte)) {
@@ -366,23 +435,19 @@ void GrammarRun::step_object(const ObjectNode& object, Reading reading, std::uin
   if (take_space(frame, byte)) return add(reading, out);
   frame.space = 0;
   if (frame.state == kBeforeValue) {
-    const NodeId value =
-        frame.name == kUnlisted ? object.additional->json : object.values[frame.name].json;
+    const NodeId value = frame.name == kUnlisted ? object.unlisted[frame.unlisted].value.json
+                                                 : object.values[frame.name].json;
     frame.state = kAfterValue;
-    frame.name = 0;
+    frame.name = frame.unlisted = 0;
     step_into(value, reading, byte, out);
   } else if (byte == '}') {
-    if (frame.state != kNextName && has_all_required(object, frame)) leave(reading.below, out);
+    if (frame.state != kNextName && may_end(object, frame)) leave(reading.below, out);
   } else if (frame.state == kAfterValue) {
-    if (byte != ',' || !name_may_come()) return;
+    if (byte != ',' || !name_may_come(object, frame, reading.below)) return;
     frame.state = kNextName;
     add(reading, out);
-  } else if (byte == '"' && name_may_come()) {
-    frame.state = kInName;
-    frame.name = NameTrie::kRoot;
-    frame.count = object.name_spelling->start();
-    frame.hash = kHashSeed;
-    add(reading, out);
+  } else if (byte == '"') {
+    begin_name(object, reading, out);
   }
 }
 
@@ -408,12 +473,12 @@ void GrammarRun::add_tags(const ObjectNode& object, Reading reading, bool is_fir
   Frame& frame = reading.top;
   frame.count = 0;
   frame.name = 0;
-  if (unlisted_may_come(object, reading.below) ||
-      any_name_may_come(object, frame, object.names.names_below(NameTrie::kRoot), reading.below)) {
+  frame.unlisted = 0;
+  if (name_may_come(object, frame, reading.below)) {
     frame.state = kBeginTag;
     add(reading, out);
   }
-  if (!has_all_required(object, frame)) return;
+  if (!may_end(object, frame)) return;
   frame.state = kCallEndTag;
   add(reading, out);
   if (!is_first) return;
@@ -425,7 +490,7 @@ void GrammarRun::step_parameters(const ObjectNode& object, Reading reading, std:
                                  Readings& out) {
   Frame& frame = reading.top;
   if (frame.state == kInName) {
-    if (byte != '"' || !object.name_spelling->accepts(frame.count)) {
+    if (byte != '"' || !may_end_name(object, frame)) {
       if (step_name(object, reading, byte)) add(reading, out);
       return;
     }
@@ -453,18 +518,15 @@ void GrammarRun::step_parameters(const ObjectNode& object, Reading reading, std:
   frame.count = 0;
   switch (frame.state) {
     case kBeginTag:
-      frame.state = kInName;
-      frame.name = NameTrie::kRoot;
-      frame.count = object.name_spelling->start();
-      frame.hash = kHashSeed;
-      return add(reading, out);
+      return begin_name(object, reading, out);
     case kTextTag:
     case kJsonTag: {
-      const ObjectNode::Value& value =
-          frame.name == kUnlisted ? *object.additional : object.values[frame.name];
+      const ObjectNode::Value& value = frame.name == kUnlisted
+                                           ? object.unlisted[frame.unlisted].value
+                                           : object.values[frame.name];
       const NodeId node = frame.state == kTextTag ? value.text : value.json;
       frame.state = kEndTag;
-      frame.name = 0;
+      frame.name = frame.unlisted = 0;
       return enter(node, push(reading), out);
     }
     case kEndTag:
@@ -484,8 +546,9 @@ const ScalarNode* GrammarRun::scalar(const Reading& reading) const {
 const SharedDfa* GrammarRun::free_name(const Reading& reading) const {
   const auto* object = std::get_if<ObjectNode>(&grammar_->node(reading.top.node));
   const bool is_free = object != nullptr && reading.top.state == kInName &&
-                       unlisted_may_come(*object, reading.below);
-  return is_free ? &object->name_spelling : nullptr;
+                       reading.top.count != ByteDfa::kDead &&
+                       object->unlisted[reading.top.unlisted].has_all;
+  return is_free ? &object->unlisted[reading.top.unlisted].spelling : nullptr;
 }
 
 void GrammarRun::describe(const Reading& reading, std::uint32_t n_ahead, std::string& out) const {
@@ -506,6 +569,8 @@ void GrammarRun::describe(const Reading& reading, std::uint32_t n_ahead, std::st
       append(frame->count, out);
       append(frame->name, out);
       append(frame->space, out);
+      append(frame->unlisted, out);
+      append(frame->n_properties, out);
       append(frame->extras, out);
       append(frame->hash, out);
       append(frame->seen, out);

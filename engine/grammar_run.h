@@ -22,6 +22,8 @@ struct Frame {
   std::uint32_t count = 0;         // items, characters or bytes so far; only as far as it matters
   std::uint32_t name = 0;          // node of the tree of names, in a name
   std::uint32_t space = 0;         // white space just read
+  std::uint32_t unlisted = 0;      // in a name and at its value: which of ObjectNode::unlisted
+  std::uint32_t n_properties = 0;  // names that have ended, where the object counts them
   std::uint32_t extra = kNoFrame;  // newest name that is not listed, in GrammarRun::names_
   std::uint64_t extras = 0;        // sum over those names
   std::uint64_t hash = 0;          // of the name so far
@@ -107,7 +109,18 @@ class GrammarRun {
   bool fits(NodeId node, std::uint32_t below) const;
   bool may_come(const ObjectNode& object, const Frame& frame, std::uint32_t property,
                 std::uint32_t below) const;
-  bool unlisted_may_come(const ObjectNode& object, std::uint32_t below) const;
+  // Whether a name of ObjectNode::unlisted[i], or of any, may begin.
+  bool unlisted_may_come(const ObjectNode& object, const Frame& frame, std::size_t i,
+                         std::uint32_t below) const;
+  bool any_unlisted_may_come(const ObjectNode& object, const Frame& frame,
+                             std::uint32_t below) const;
+  // Whether the name in the frame leads to one that was not used.
+  bool leads_to_unused(const ObjectNode::Unlisted& unlisted, const Frame& frame) const;
+  bool name_may_come(const ObjectNode& object, const Frame& frame, std::uint32_t below) const;
+  // Whether there is room for one more property that is not required.
+  static bool has_room(const ObjectNode& object, const Frame& frame);
+  static bool may_end(const ObjectNode& object, const Frame& frame);
+  static bool may_end_name(const ObjectNode& object, const Frame& frame);
   bool any_name_may_come(const ObjectNode& object, const Frame& frame, NameTrie::Range range,
                          std::uint32_t below) const;
   bool has_name(const Frame& frame, std::uint64_t hash) const;
@@ -125,6 +138,8 @@ class GrammarRun {
   void step_array(const ArrayNode& array, Reading reading, std::uint8_t byte, Readings& out);
   void step_object(const ObjectNode& object, Reading reading, std::uint8_t byte, Readings& out);
   void step_parameters(const ObjectNode& object, Reading reading, std::uint8_t byte, Readings& out);
+  // A reading before the first byte of a name, for the listed names and each kind of unlisted ones.
+  void begin_name(const ObjectNode& object, Reading reading, Readings& out);
   // One byte of a name that goes on; false: no name begins so.
   bool step_name(const ObjectNode& object, Reading& reading, std::uint8_t byte) const;
   // The name has ended: marks it as seen and gives its values; null if it may not end here.

@@ -11,6 +11,8 @@
 #include <map>
 
 #include "engine/decimal_order.h"
+#include "engine/schema_formats.h"
+#include "engine/schema_negation.h"
 #include "engine/schema_pattern.h"
 
 namespace cairn::engine {
@@ -28,30 +30,46 @@ constexpr std::array<std::pair<std::string_view, std::uint32_t>, 7> kTypeNames =
     {"object", kTypeObject},
 }};
 
-constexpr std::array<std::string_view, 16> kIgnored = {
-    "title",       "description",     "default",          "example",      "examples", "deprecated",
-    "readOnly",    "writeOnly",       "$comment",         "$schema",      "$id",      "$defs",
-    "definitions", "contentEncoding", "contentMediaType", "contentSchema"};
+constexpr std::array<std::string_view, 20> kIgnored = {"title",
+                                                       "description",
+                                                       "default",
+                                                       "example",
+                                                       "examples",
+                                                       "deprecated",
+                                                       "readOnly",
+                                                       "writeOnly",
+                                                       "$comment",
+                                                       "$schema",
+                                                       "$id",
+                                                       "$defs",
+                                                       "definitions",
+                                                       "contentEncoding",
+                                                       "contentMediaType",
+                                                       "contentSchema",
+                                                       "$anchor",
+                                                       "if",
+                                                       "then",
+                                                       "else"};  // the last three are read together
+// What these hold is no schema.
+constexpr std::array<std::string_view, 5> kValues = {"enum", "const", "default", "example",
+                                                     "examples"};
 
-// Texts of the formats (RFC 3339, RFC 4122). A leap second is not offered.
-constexpr std::string_view kDate =
-    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
-    "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
-constexpr std::string_view kTime =
-    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"
-    "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-constexpr std::string_view kUuid =
-    "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
-
-std::string anchored(std::string_view pattern) { return "^(?:" + std::string(pattern) + ")$"; }
-
-std::optional<std::string> format_pattern(std::string_view format) {
-  if (format == "date") return anchored(kDate);
-  if (format == "time") return anchored(kTime);
-  if (format == "date-time") return anchored(std::string(kDate) + "T" + std::string(kTime));
-  if (format == "uuid") return anchored(kUuid);
-  return std::nullopt;
+// The multiples of `divisor` among the integers of at most 15 digits, which a double can tell
+// apart.
+Result<SharedDfa> multiples(std::uint32_t divisor) {
+  constexpr std::uint32_t kMaxDigits = 15;
+  std::array<std::uint8_t, 256> classes{};
+  classes['-'] = 1;
+  for (std::size_t digit = 0; digit < 10; ++digit) classes['0' + digit] = std::uint8_t(2 + digit);
+  // How many digits, and the remainder of them; one digit more after a sign alone.
+  return DfaBuilder(classes).build(
+      {0, 0, 0},
+      [=](const DfaBuilder::Key& key, std::uint8_t byte) -> std::optional<DfaBuilder::Key> {
+        if (byte == '-' && key[0] == 0 && key[2] == 0) return DfaBuilder::Key{0, 0, 1};
+        if (byte < '0' || byte > '9' || key[0] == kMaxDigits) return std::nullopt;
+        return DfaBuilder::Key{key[0] + 1, (key[1] * 10 + (byte - '0')) % divisor, 1};
+      },
+      [](const DfaBuilder::Key& key) { return key[0] > 0 && key[1] == 0; });
 }
 
 // One step of a JSON pointer.
@@ -109,14 +127,17 @@ class Reader {
   Reader(const JsonValue& root, std::string_view name) : root_(root), name_(name) {}
 
   Result<SchemaGraph> read() {
+    find_anchors("#", root_);
     CAIRN_RETURN_IF_ERROR(schema_at("#", root_).status());
-    while (!queue_.empty()) {
-      const auto [id, value] = queue_.front();
-      queue_.pop_front();
-      Schema schema;
-      schema.pointer = graph_.schemas[id].pointer;
-      CAIRN_RETURN_IF_ERROR(read_schema(*value, schema));
-      graph_.schemas[id] = std::move(schema);
+    CAIRN_RETURN_IF_ERROR(read_queue());
+    // Only of what was read there is a negation.
+    while (!to_negate_.empty()) {
+      const SchemaId id = to_negate_.front();
+      to_negate_.pop_front();
+      const Schema schema = graph_.schemas[id];  // adding others may move it
+      Result<Schema> negated = negation(schema, maker_);
+      if (!negated.ok()) return in_place(negated.status(), schema.pointer);
+      graph_.schemas[negations_.at(id)] = std::move(*negated);
     }
     return std::move(graph_);
   }
@@ -134,6 +155,42 @@ class Reader {
                   const JsonValue& found) const {
     return invalid(pointer,
                    "expected " + what + ", found " + std::string(json_kind_name(found.kind)));
+  }
+
+  Status read_queue() {
+    while (!queue_.empty()) {
+      const auto [id, value] = queue_.front();
+      queue_.pop_front();
+      Schema schema;
+      schema.pointer = graph_.schemas[id].pointer;
+      CAIRN_RETURN_IF_ERROR(read_schema(*value, schema));
+      graph_.schemas[id] = std::move(schema);
+    }
+    return {};
+  }
+
+  void find_anchors(const std::string& pointer, const JsonValue& value) {
+    if (const JsonValue* anchor = value.find("$anchor"); anchor && anchor->is(Kind::kString)) {
+      anchors_.emplace(anchor->text, std::pair(pointer, &value));
+    }
+    for (const JsonMember& member : value.members) {
+      if (std::ranges::find(kValues, member.key) != kValues.end()) continue;
+      find_anchors(pointer + "/" + escaped_step(member.key), member.value);
+    }
+    for (std::size_t i = 0; i < value.items.size(); ++i) {
+      find_anchors(pointer + "/" + std::to_string(i), value.items[i]);
+    }
+  }
+
+  Result<SchemaId> negation_of(SchemaId id) {
+    const auto known = negations_.find(id);
+    if (known != negations_.end()) return known->second;
+    Schema schema;
+    schema.pointer = graph_.schemas[id].pointer;
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId negated, add(std::move(schema)));
+    negations_.emplace(id, negated);
+    to_negate_.push_back(id);
+    return negated;
   }
 
   Result<SchemaId> add(Schema schema) {
@@ -172,6 +229,41 @@ class Reader {
     for (const JsonMember& member : value.members) {
       CAIRN_RETURN_IF_ERROR(read_keyword(member, schema));
     }
+    if (const JsonValue* unique = value.find("uniqueItems")) {
+      CAIRN_RETURN_IF_ERROR(check_unique(*unique, schema));
+    }
+    return read_if(value, schema);
+  }
+
+  // That items differ cannot be seen while they are read.
+  Status check_unique(const JsonValue& unique, const Schema& schema) {
+    const std::string pointer = schema.pointer + "/uniqueItems";
+    if (!unique.is(Kind::kBool)) return expected(pointer, "a boolean", unique);
+    if (!unique.boolean || schema.max_items.value_or(2) <= 1) return {};
+    return unsupported(pointer, "keyword 'uniqueItems' is not supported for more than one item");
+  }
+
+  // Either `if` and `then` hold, or `else` and not `if`.
+  Status read_if(const JsonValue& value, Schema& schema) {
+    const JsonValue* condition = value.find("if");
+    if (condition == nullptr) return {};
+    const auto with = [&](SchemaId holds, const char* keyword) -> Result<SchemaId> {
+      Schema both;
+      both.pointer = schema.pointer;
+      both.all_of.push_back(holds);
+      if (const JsonValue* other = value.find(keyword)) {
+        CAIRN_ASSIGN_OR_RETURN(const SchemaId id,
+                               schema_at(schema.pointer + "/" + keyword, *other));
+        both.all_of.push_back(id);
+      }
+      return add(std::move(both));
+    };
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId holds, schema_at(schema.pointer + "/if", *condition));
+    if (value.find("then") == nullptr && value.find("else") == nullptr) return {};
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId fails, negation_of(holds));
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId first, with(holds, "then"));
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId second, with(fails, "else"));
+    schema.any_of.push_back({first, second});
     return {};
   }
 
@@ -183,14 +275,22 @@ class Reader {
         {"anyOf", &Reader::read_any_of},
         {"oneOf", &Reader::read_any_of},
         {"allOf", &Reader::read_all_of},
+        {"not", &Reader::read_not},
         {"$ref", &Reader::read_ref},
         {"properties", &Reader::read_properties},
         {"required", &Reader::read_required},
         {"additionalProperties", &Reader::read_additional_properties},
+        {"patternProperties", &Reader::read_pattern_properties},
+        {"propertyNames", &Reader::read_property_names},
+        {"minProperties", &Reader::read_min_properties},
+        {"maxProperties", &Reader::read_max_properties},
+        {"dependentRequired", &Reader::read_dependent_required},
+        {"dependentSchemas", &Reader::read_dependent_schemas},
         {"items", &Reader::read_items},
         {"prefixItems", &Reader::read_prefix_items},
         {"minItems", &Reader::read_min_items},
         {"maxItems", &Reader::read_max_items},
+        {"uniqueItems", &Reader::read_later},
         {"minLength", &Reader::read_min_length},
         {"maxLength", &Reader::read_max_length},
         {"pattern", &Reader::read_pattern},
@@ -199,6 +299,7 @@ class Reader {
         {"maximum", &Reader::read_maximum},
         {"exclusiveMinimum", &Reader::read_exclusive_minimum},
         {"exclusiveMaximum", &Reader::read_exclusive_maximum},
+        {"multipleOf", &Reader::read_multiple_of},
     };
     keyword_ = schema.pointer + "/" + escaped_step(member.key);
     const auto found = kKeywords.find(member.key);
@@ -211,6 +312,8 @@ class Reader {
     }
     return unsupported(keyword_, "keyword '" + member.key + "' is not supported");
   }
+
+  Status read_later(const JsonValue&, Schema&) { return {}; }
 
   Result<std::uint32_t> type_named(const JsonValue& name) const {
     if (!name.is(Kind::kString)) return expected(keyword_, "the name of a type", name);
@@ -287,6 +390,7 @@ class Reader {
     if (!numbers.empty()) {
       simple.types |= kTypeInteger | kTypeFraction;
       CAIRN_ASSIGN_OR_RETURN(simple.number_choices, in_place(any_of_texts(numbers), pointer));
+      simple.numbers = std::move(numbers);
     }
     if (simple.types != 0 || choices.empty()) {
       CAIRN_ASSIGN_OR_RETURN(const SchemaId id, add(std::move(simple)));
@@ -326,6 +430,7 @@ class Reader {
       nothing.pointer = pointer;
       nothing.types = 0;
       CAIRN_ASSIGN_OR_RETURN(schema.additional_properties, add(std::move(nothing)));
+      schema.closed = true;
     }
     return add(std::move(schema));
   }
@@ -361,6 +466,13 @@ class Reader {
     return {};
   }
 
+  Status read_not(const JsonValue& value, Schema& schema) {
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId id, schema_at(keyword_, value));
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId negated, negation_of(id));
+    schema.all_of.push_back(negated);
+    return {};
+  }
+
   Status read_ref(const JsonValue& value, Schema& schema) {
     if (!value.is(Kind::kString)) return expected(keyword_, "a reference", value);
     std::string_view reference = value.text;
@@ -368,9 +480,15 @@ class Reader {
       if (reference.starts_with(id->text)) reference.remove_prefix(id->text.size());
       if (reference.empty()) reference = "#";
     }
-    if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) {
-      return unsupported(
-          keyword_, "reference '" + value.text + "' is not supported: only '#' and '#/...' are");
+    if (!reference.starts_with('#')) {
+      return unsupported(keyword_, "reference '" + value.text +
+                                       "' is not supported: it leads out of the document");
+    }
+    if (const auto anchor = anchors_.find(reference.substr(1)); anchor != anchors_.end()) {
+      const auto& [pointer, target] = anchor->second;
+      CAIRN_ASSIGN_OR_RETURN(const SchemaId id, schema_at(pointer, *target));
+      schema.all_of.push_back(id);
+      return {};
     }
     const auto fragment = percent_decoded(reference.substr(1));
     if (!fragment) return invalid(keyword_, "malformed reference '" + value.text + "'");
@@ -383,6 +501,7 @@ class Reader {
 
   // The place of a JSON pointer; null if there is none.
   const JsonValue* target_of(std::string_view pointer) const {
+    if (!pointer.empty() && !pointer.starts_with('/')) return nullptr;
     const JsonValue* at = &root_;
     while (!pointer.empty() && at != nullptr) {
       const std::size_t end = std::min(pointer.find('/', 1), pointer.size());
@@ -424,6 +543,69 @@ class Reader {
 
   Status read_additional_properties(const JsonValue& value, Schema& schema) {
     CAIRN_ASSIGN_OR_RETURN(schema.additional_properties, schema_at(keyword_, value));
+    schema.closed = value.is(Kind::kBool) && !value.boolean;
+    return {};
+  }
+
+  Status read_pattern_properties(const JsonValue& value, Schema& schema) {
+    if (!value.is(Kind::kObject)) return expected(keyword_, "an object", value);
+    const std::string keyword = keyword_;
+    for (const JsonMember& member : value.members) {
+      keyword_ = keyword + "/" + escaped_step(member.key);
+      CAIRN_ASSIGN_OR_RETURN(SharedDfa pattern, this->pattern(member.key));
+      CAIRN_ASSIGN_OR_RETURN(const SchemaId id, schema_at(keyword_, member.value));
+      schema.pattern_properties.emplace_back(std::move(pattern), id);
+    }
+    return {};
+  }
+
+  Status read_property_names(const JsonValue& value, Schema& schema) {
+    CAIRN_ASSIGN_OR_RETURN(schema.property_names, schema_at(keyword_, value));
+    return {};
+  }
+
+  Status read_min_properties(const JsonValue& value, Schema& schema) {
+    CAIRN_ASSIGN_OR_RETURN(schema.min_properties, count(value));
+    return {};
+  }
+  Status read_max_properties(const JsonValue& value, Schema& schema) {
+    CAIRN_ASSIGN_OR_RETURN(schema.max_properties, count(value));
+    return {};
+  }
+
+  // A property is not there, or it is and `then` holds.
+  Status add_dependency(const std::string& property, Schema then, Schema& schema) {
+    Schema nothing, absent;
+    nothing.pointer = absent.pointer = then.pointer = schema.pointer;
+    nothing.types = 0;
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId none, add(std::move(nothing)));
+    absent.properties.emplace_back(property, none);
+    then.required.push_back(property);
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId first, add(std::move(absent)));
+    CAIRN_ASSIGN_OR_RETURN(const SchemaId second, add(std::move(then)));
+    schema.any_of.push_back({first, second});
+    return {};
+  }
+
+  Status read_dependent_required(const JsonValue& value, Schema& schema) {
+    if (!value.is(Kind::kObject)) return expected(keyword_, "an object", value);
+    for (const JsonMember& member : value.members) {
+      Schema then;
+      CAIRN_RETURN_IF_ERROR(read_required(member.value, then));
+      CAIRN_RETURN_IF_ERROR(add_dependency(member.key, std::move(then), schema));
+    }
+    return {};
+  }
+
+  Status read_dependent_schemas(const JsonValue& value, Schema& schema) {
+    if (!value.is(Kind::kObject)) return expected(keyword_, "an object", value);
+    for (const JsonMember& member : value.members) {
+      Schema then;
+      CAIRN_ASSIGN_OR_RETURN(const SchemaId id,
+                             schema_at(keyword_ + "/" + escaped_step(member.key), member.value));
+      then.all_of.push_back(id);
+      CAIRN_RETURN_IF_ERROR(add_dependency(member.key, std::move(then), schema));
+    }
     return {};
   }
 
@@ -472,14 +654,16 @@ class Reader {
     return {};
   }
 
+  Status in_place(const Status& status, const std::string& pointer) const {
+    if (status.message().starts_with(name_ + " at ")) return status;
+    return {status.code(), name_ + " at " + pointer + ": " + std::string(status.message()),
+            std::string(status.hint())};
+  }
   Result<SharedDfa> in_place(Result<SharedDfa> dfa, const std::string& pointer) const {
-    if (dfa.ok()) return dfa;
-    return Status(dfa.status().code(),
-                  name_ + " at " + pointer + ": " + std::string(dfa.status().message()),
-                  std::string(dfa.status().hint()));
+    return dfa.ok() ? std::move(dfa) : in_place(dfa.status(), pointer);
   }
 
-  Status add_pattern(const std::string& pattern, Schema& schema) {
+  Result<SharedDfa> pattern(const std::string& pattern) {
     auto [known, is_new] = patterns_.try_emplace(pattern);
     if (is_new) {
       CAIRN_ASSIGN_OR_RETURN(known->second, in_place(compile_pattern(pattern), keyword_));
@@ -489,7 +673,12 @@ class Reader {
                                          std::to_string(kMaxPatternStates) + " states");
       }
     }
-    schema.texts.push_back(known->second);
+    return known->second;
+  }
+
+  Status add_pattern(const std::string& pattern, Schema& schema) {
+    CAIRN_ASSIGN_OR_RETURN(SharedDfa text, this->pattern(pattern));
+    schema.texts.push_back(std::move(text));
     return {};
   }
 
@@ -529,6 +718,25 @@ class Reader {
     return add_range(value, DecimalOrder::kLessThan, schema);
   }
 
+  Status read_multiple_of(const JsonValue& value, Schema& schema) {
+    if (!value.is(Kind::kNumber)) return expected(keyword_, "a number", value);
+    const Result<Decimal> divisor = parse_decimal(value.text);
+    const bool is_positive = divisor.ok() && !divisor->is_negative && divisor->text() != "0";
+    if (divisor.ok() && !is_positive) return invalid(keyword_, value.text + " is not above zero");
+    const bool is_small = is_positive && divisor->is_integer() && divisor->integer.size() <= 4 &&
+                          std::stoul(divisor->integer) <= kMaxDivisor;
+    if (!is_small) {
+      return unsupported(keyword_, "keyword 'multipleOf' is supported for integers up to " +
+                                       std::to_string(kMaxDivisor) + ", not for " + value.text);
+    }
+    CAIRN_ASSIGN_OR_RETURN(
+        SharedDfa numbers,
+        in_place(multiples(static_cast<std::uint32_t>(std::stoul(divisor->integer))), keyword_));
+    schema.ranges.push_back(std::move(numbers));
+    return {};
+  }
+
+  static constexpr std::size_t kMaxDivisor = 1000;
   static constexpr std::uint32_t kMaxCount = 1'000'000'000;
   static constexpr std::size_t kMaxPatternStates = 200'000;
   static constexpr std::size_t kMaxPointerBytes = 1 << 24;
@@ -539,6 +747,13 @@ class Reader {
   std::map<std::string, SchemaId> by_pointer_;
   std::size_t n_pointer_bytes_ = 0;
   std::deque<std::pair<SchemaId, const JsonValue*>> queue_;
+  std::map<std::string, std::pair<std::string, const JsonValue*>, std::less<>> anchors_;
+  std::map<SchemaId, SchemaId> negations_;
+  std::deque<SchemaId> to_negate_;
+  const SchemaMaker maker_ = {
+      .add = [this](Schema schema) { return add(std::move(schema)); },
+      .negation_of = [this](SchemaId id) { return negation_of(id); },
+  };
   std::map<std::string, SharedDfa> patterns_;
   std::size_t n_pattern_states_ = 0;
   std::string keyword_;  // pointer of the keyword being read

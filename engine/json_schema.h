@@ -1,13 +1,17 @@
 // JSON Schema (draft 2020-12) as a checked graph: what is not supported is refused here, by name.
 //
 // Keywords: type, enum, const; anyOf, oneOf (read as anyOf: that exactly one holds is not checked),
-// allOf, $ref into the same document (#, #/pointer), $defs, definitions; properties, required,
-// additionalProperties; items, prefixItems, minItems, maxItems; minLength, maxLength, pattern
-// (schema_pattern.h), format: date, time, date-time, uuid; minimum, maximum, exclusiveMinimum,
-// exclusiveMaximum; true and false. As always in JSON Schema, a keyword speaks about values of its
-// own type only, and all keywords of a schema have to hold.
-// Annotations are ignored: title, description, default, example(s), deprecated, readOnly,
-// writeOnly, $comment, $schema, $id at the root, content*, x-*.
+// allOf, not, if with then and else (what these two can hold: schema_negation.h), $ref into the
+// same document (#, #/pointer, #anchor), $anchor, $defs, definitions; properties,
+// patternProperties, propertyNames, required, additionalProperties, minProperties, maxProperties,
+// dependentRequired, dependentSchemas; items, prefixItems, minItems, maxItems, uniqueItems where
+// there is at most one; minLength, maxLength, pattern (schema_pattern.h), format (schema_formats.h:
+// date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, json-pointer); minimum,
+// maximum, exclusiveMinimum, exclusiveMaximum, multipleOf an integer up to 1000 (of numbers that
+// have at most 15 digits); true and false. As always in JSON Schema, a keyword speaks about values
+// of its own type only, and all keywords of a schema have to hold. Annotations are ignored: title,
+// description, default, example(s), deprecated, readOnly, writeOnly, $comment, $schema, $id at the
+// root, content*, x-*.
 #ifndef CAIRN_ENGINE_JSON_SCHEMA_H_
 #define CAIRN_ENGINE_JSON_SCHEMA_H_
 
@@ -51,7 +55,8 @@ struct Schema {
   std::vector<SharedDfa> texts;  // over the characters of a string, as UTF-8
 
   std::vector<SharedDfa> ranges;            // over the spelling of a number
-  std::optional<SharedDfa> number_choices;  // spellings of the only numbers allowed
+  std::optional<SharedDfa> number_choices;  // spellings of the only numbers allowed:
+  std::vector<std::string> numbers;
 
   std::vector<SchemaId> prefix_items;
   std::optional<SchemaId> items;
@@ -60,7 +65,12 @@ struct Schema {
 
   std::vector<std::pair<std::string, SchemaId>> properties;  // names are unique
   std::vector<std::string> required;
+  std::vector<std::pair<SharedDfa, SchemaId>> pattern_properties;
   std::optional<SchemaId> additional_properties;
+  bool closed = false;  // additional_properties is false
+  std::optional<SchemaId> property_names;
+  std::uint32_t min_properties = 0;
+  std::optional<std::uint32_t> max_properties;
 
   const SchemaId* property(std::string_view name) const;  // null if not listed
 };

@@ -93,13 +93,26 @@ std::uint32_t OutputGrammar::depth_of(const GrammarNode& node) const {
       return inside(most);
     }
     std::uint32_t operator()(const ObjectNode& object) const {
+      const auto depth_of = [&](const ObjectNode::Value& value) {
+        return std::min(grammar.depth(value.json), grammar.depth(value.text));
+      };
       std::uint32_t most = 0;
+      std::vector<std::uint32_t> others;
       for (std::size_t i = 0; i < object.values.size(); ++i) {
-        if (!object.required[i]) continue;
-        most = std::max(most, std::min(grammar.depth(object.values[i].json),
-                                       grammar.depth(object.values[i].text)));
+        const std::uint32_t depth = depth_of(object.values[i]);
+        object.required[i] ? void(most = std::max(most, depth)) : others.push_back(depth);
       }
-      return inside(most);
+      const std::size_t n_required = object.required.count();
+      if (object.min > object.max || n_required > object.max) return kNeverEnds;
+      if (object.min <= n_required) return inside(most);
+      // So many more, the least deep: of the others each once, of unlisted names as many as need
+      // be.
+      const std::size_t n_more = object.min - n_required;
+      std::uint32_t unlisted = kNeverEnds;
+      for (const auto& each : object.unlisted) unlisted = std::min(unlisted, depth_of(each.value));
+      std::ranges::sort(others);
+      const std::uint32_t last = n_more <= others.size() ? others[n_more - 1] : kNeverEnds;
+      return inside(std::max(most, std::min(last, unlisted)));
     }
   };
   return std::visit(Visitor{*this}, node);

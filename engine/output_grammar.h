@@ -98,12 +98,21 @@ struct ObjectNode {
     NodeId json = kNoNode;  // kParameters: what is written as JSON, so no string
     NodeId text = kNoNode;  // kParameters: strings as they are
   };
+  // Names that are not in `names` and have a value in common.
+  struct Unlisted {
+    SharedDfa spelling;         // of these names, and of listed ones where it `has_all`
+    bool has_all = false;       // it has every name
+    std::vector<bool> endless;  // by state of `spelling`; empty where it has_all
+    Value value;
+  };
   ObjectSyntax syntax = ObjectSyntax::kJson;
   NameTrie names;             // spelled as they are written
   std::vector<Value> values;  // by name
   PropertySet required;
-  std::optional<Value> additional;  // values of names that are not in `names`
-  SharedDfa name_spelling;          // of all names
+  std::vector<Unlisted> unlisted;           // no name is in two of them
+  std::uint32_t min = 0, max = kUnlimited;  // properties
+
+  bool counts() const { return min > 0 || max != kUnlimited; }
 };
 
 using GrammarNode =

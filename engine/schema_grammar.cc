@@ -17,6 +17,10 @@ constexpr std::size_t kMaxAlternatives = 1000;
 constexpr std::size_t kMaxBranches = 20'000;
 constexpr std::size_t kMaxChoicesInside = 500;
 
+// So many names of one kind are listed one by one.
+constexpr std::size_t kFewNames = 64;
+constexpr std::size_t kMaxKindsOfNames = 32;
+
 constexpr std::string_view kJsonContent =
     R"re(^(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))re"
     R"re(|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*$)re";
@@ -42,14 +46,15 @@ class Alternatives {
 
   // false: too many.
   bool expand(std::vector<SchemaId> todo, std::set<SchemaId> all,
-              std::vector<const std::vector<SchemaId>*> choices) {
+              std::vector<const std::vector<SchemaId>*> choices, std::uint32_t types = kAnyType) {
     if (++n_branches_ > kMaxBranches) return false;
     while (!todo.empty()) {
       const SchemaId id = todo.back();
       todo.pop_back();
       if (!all.insert(id).second) continue;
       const Schema& schema = graph_.schemas[id];
-      if (schema.types == 0) return true;  // nothing meets it
+      types &= schema.types;
+      if (types == 0) return true;  // nothing meets them
       todo.insert(todo.end(), schema.all_of.begin(), schema.all_of.end());
       for (const auto& choice : schema.any_of) choices.push_back(&choice);
     }
@@ -61,7 +66,7 @@ class Alternatives {
     const std::vector<SchemaId>& choice = *choices.back();
     choices.pop_back();
     for (const SchemaId id : choice) {
-      if (!expand({id}, all, choices)) return false;
+      if (!expand({id}, all, choices, types)) return false;
     }
     --depth_;
     return true;
@@ -209,25 +214,29 @@ std::uint32_t SchemaGrammar::types(const SchemaSet& all) const {
 
 // --- Scalars
 
-Result<SharedDfa> SchemaGrammar::text_of(const std::vector<SharedDfa>& rules, std::uint32_t min,
-                                         std::optional<std::uint32_t> max, bool as_it_is) const {
+Result<SharedDfa> SchemaGrammar::whole_text(const std::vector<SharedDfa>& rules, std::uint32_t min,
+                                            std::optional<std::uint32_t> max) const {
   SharedDfa text = spellings_->any_text;
   for (const SharedDfa& rule : rules) {
     CAIRN_ASSIGN_OR_RETURN(text, intersection(text, rule));
   }
-  if (min > 0 || max) {
-    CAIRN_ASSIGN_OR_RETURN(text, with_length(text, min, max));
-  }
+  if (min == 0 && !max) return text;
+  return with_length(text, min, max);
+}
+
+Result<SharedDfa> SchemaGrammar::text_of(const std::vector<SharedDfa>& rules, std::uint32_t min,
+                                         std::optional<std::uint32_t> max, bool as_it_is) const {
+  CAIRN_ASSIGN_OR_RETURN(SharedDfa text, whole_text(rules, min, max));
   if (!as_it_is) {
     CAIRN_ASSIGN_OR_RETURN(text, as_json_content(text));
   }
   return intersection(text, spellings_->without_forbidden);
 }
 
-Status SchemaGrammar::add_strings(const SchemaSet& all, bool as_it_is, ChoiceNode& out) {
+// The automata of the strings that meet the schemas, and how long these are.
+std::vector<SharedDfa> SchemaGrammar::text_rules(const SchemaSet& all, std::uint32_t& min,
+                                                 std::optional<std::uint32_t>& max) const {
   std::vector<SharedDfa> rules;
-  std::uint32_t min = 0;
-  std::optional<std::uint32_t> max;
   for (const SchemaId id : all) {
     min = std::max(min, schema(id).min_length);
     if (schema(id).max_length) {
@@ -235,6 +244,13 @@ Status SchemaGrammar::add_strings(const SchemaSet& all, bool as_it_is, ChoiceNod
     }
     rules.insert(rules.end(), schema(id).texts.begin(), schema(id).texts.end());
   }
+  return rules;
+}
+
+Status SchemaGrammar::add_strings(const SchemaSet& all, bool as_it_is, ChoiceNode& out) {
+  std::uint32_t min = 0;
+  std::optional<std::uint32_t> max;
+  const std::vector<SharedDfa> rules = text_rules(all, min, max);
   if (max && *max < min) return {};
   ScalarKey key{{}, min, max.value_or(kUnlimited), as_it_is ? 1 : 0};
   for (const SharedDfa& rule : rules) key.rules.push_back(rule.get());
@@ -340,33 +356,148 @@ Result<ObjectNode::Value> SchemaGrammar::object_value(SchemaSet schemas, ObjectS
   return out;
 }
 
-Status SchemaGrammar::add_object(const SchemaSet& all, ObjectSyntax syntax, ChoiceNode& out) {
-  const bool is_json = syntax == ObjectSyntax::kJson;
-  std::set<std::string> names, required;
-  SchemaSet additional;
-  bool allows_additional = is_json;
+Result<SchemaGrammar::Names> SchemaGrammar::names_of(const SchemaSet& all, ObjectSyntax syntax) {
+  Names names;
+  bool is_said = false;
+  SchemaSet of_names;
   for (const SchemaId id : all) {
     const Schema& rules = schema(id);
-    for (const auto& [name, value] : rules.properties) names.insert(name);
-    names.insert(rules.required.begin(), rules.required.end());
-    required.insert(rules.required.begin(), rules.required.end());
-    if (rules.additional_properties) additional.push_back(*rules.additional_properties);
+    for (const auto& [name, value] : rules.properties) names.listed.insert(name);
+    names.listed.insert(rules.required.begin(), rules.required.end());
+    names.required.insert(rules.required.begin(), rules.required.end());
+    for (const auto& [pattern, value] : rules.pattern_properties) {
+      if (std::ranges::find(names.patterns, pattern) == names.patterns.end()) {
+        names.patterns.push_back(pattern);
+      }
+    }
+    if (rules.property_names) of_names.push_back(*rules.property_names);
+    is_said = is_said || rules.additional_properties.has_value();
   }
-  if (!additional.empty()) {
-    allows_additional =
-        std::ranges::none_of(additional, [&](SchemaId id) { return schema(id).types == 0; });
+  names.with_additional = is_said || syntax == ObjectSyntax::kJson;
+  if (!of_names.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(names.allowed, texts_of_names(as_set(std::move(of_names))));
   }
-  if (names.size() > kMaxProperties) {
-    return too_large(all, "an object with " + std::to_string(names.size()) +
+  return names;
+}
+
+// What is left out by all alternatives is left out.
+Result<SharedDfa> SchemaGrammar::texts_of_names(const SchemaSet& schemas) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<SchemaSet> sets, alternatives(schemas));
+  SharedDfa excluded = spellings_->any_text;
+  for (const SchemaSet& all : sets) {
+    if ((types(all) & kTypeString) == 0) continue;
+    std::uint32_t min = 0;
+    std::optional<std::uint32_t> max;
+    const std::vector<SharedDfa> rules = text_rules(all, min, max);
+    if (max && *max < min) continue;
+    CAIRN_ASSIGN_OR_RETURN(const SharedDfa text, whole_text(rules, min, max));
+    CAIRN_ASSIGN_OR_RETURN(excluded, difference(excluded, text));
+  }
+  return difference(spellings_->any_text, excluded);
+}
+
+SchemaGrammar::SchemaSet SchemaGrammar::value_of(
+    const SchemaSet& all, const std::string* listed,
+    const std::function<bool(const SharedDfa&)>& matches) const {
+  SchemaSet value;
+  for (const SchemaId id : all) {
+    const Schema& rules = schema(id);
+    const std::size_t n_before = value.size();
+    if (listed != nullptr) {
+      if (const SchemaId* const found = rules.property(*listed)) value.push_back(*found);
+    }
+    for (const auto& [pattern, of_it] : rules.pattern_properties) {
+      if (matches(pattern)) value.push_back(of_it);
+    }
+    if (value.size() == n_before && rules.additional_properties) {
+      value.push_back(*rules.additional_properties);
+    }
+  }
+  return as_set(std::move(value));
+}
+
+Status SchemaGrammar::add_unlisted(const SchemaSet& all, Names& names, ObjectNode& object) {
+  const bool is_json = object.syntax == ObjectSyntax::kJson;
+  const SharedDfa& spellings = is_json ? spellings_->json_names : spellings_->parameter_names;
+  const auto is_impossible = [&](const SchemaSet& value) {
+    return std::ranges::any_of(value, [&](SchemaId id) { return schema(id).types == 0; });
+  };
+  if (names.patterns.empty() && !names.allowed) {
+    const SchemaSet value = value_of(all, nullptr, [](const SharedDfa&) { return false; });
+    if (!names.with_additional || is_impossible(value)) return {};
+    CAIRN_ASSIGN_OR_RETURN(ObjectNode::Value node, object_value(value, object.syntax));
+    object.unlisted.push_back({spellings, /*has_all=*/true, {}, node});
+    return {};
+  }
+  // Names by the patterns that they match.
+  struct Kind {
+    SharedDfa names;
+    std::vector<SharedDfa> matched;
+  };
+  std::vector<Kind> kinds = {{names.allowed ? names.allowed : spellings_->any_text, {}}};
+  for (const SharedDfa& pattern : names.patterns) {
+    std::vector<Kind> split;
+    for (Kind& kind : kinds) {
+      CAIRN_ASSIGN_OR_RETURN(SharedDfa with, intersection(kind.names, pattern));
+      CAIRN_ASSIGN_OR_RETURN(SharedDfa without, difference(kind.names, pattern));
+      if (with->start() != ByteDfa::kDead) {
+        split.push_back({std::move(with), kind.matched});
+        split.back().matched.push_back(pattern);
+      }
+      if (without->start() != ByteDfa::kDead) {
+        split.push_back({std::move(without), std::move(kind.matched)});
+      }
+    }
+    kinds = std::move(split);
+    if (kinds.size() > kMaxKindsOfNames) {
+      return too_large(all, "its patternProperties tell more than " +
+                                std::to_string(kMaxKindsOfNames) + " kinds of names apart");
+    }
+  }
+  std::vector<Kind> many;
+  for (Kind& kind : kinds) {
+    if (kind.matched.empty() && !names.with_additional) continue;
+    const auto few = texts_of(*kind.names, kFewNames);
+    if (!few) {
+      many.push_back(std::move(kind));
+    } else {
+      names.listed.insert(few->begin(), few->end());
+    }
+  }
+  const std::vector<std::string> listed(names.listed.begin(), names.listed.end());
+  CAIRN_ASSIGN_OR_RETURN(const SharedDfa of_listed, any_of_texts(listed));
+  for (const Kind& kind : many) {
+    const SchemaSet value = value_of(all, nullptr, [&](const SharedDfa& pattern) {
+      return std::ranges::find(kind.matched, pattern) != kind.matched.end();
+    });
+    if (is_impossible(value)) continue;
+    CAIRN_ASSIGN_OR_RETURN(SharedDfa spelled, difference(kind.names, of_listed));
+    if (is_json) {
+      CAIRN_ASSIGN_OR_RETURN(spelled, as_json_content(spelled));
+    }
+    CAIRN_ASSIGN_OR_RETURN(spelled, intersection(spelled, spellings));
+    if (spelled->start() == ByteDfa::kDead) continue;
+    std::vector<bool> endless = endless_states(*spelled);
+    if (object.min > kFewNames && !endless[spelled->start()]) {
+      return too_large(all, "minProperties above " + std::to_string(kFewNames) +
+                                " with names that are finitely many is not supported");
+    }
+    CAIRN_ASSIGN_OR_RETURN(ObjectNode::Value node, object_value(value, object.syntax));
+    object.unlisted.push_back({std::move(spelled), false, std::move(endless), node});
+  }
+  return {};
+}
+
+Status SchemaGrammar::add_listed(const SchemaSet& all, const Names& names, ObjectNode& object) {
+  const bool is_json = object.syntax == ObjectSyntax::kJson;
+  const SharedDfa& spellings = is_json ? spellings_->json_names : spellings_->parameter_names;
+  if (names.listed.size() > kMaxProperties) {
+    return too_large(all, "an object with " + std::to_string(names.listed.size()) +
                               " named properties, at most " + std::to_string(kMaxProperties) +
                               " are supported");
   }
-
-  ObjectNode object;
-  object.syntax = syntax;
-  const SharedDfa& spellings = is_json ? spellings_->json_names : spellings_->parameter_names;
   std::map<std::string, std::string> by_spelling;
-  for (const std::string& name : names) {
+  for (const std::string& name : names.listed) {
     std::string spelling = name;
     if (is_json) {
       spelling.clear();
@@ -376,27 +507,35 @@ Status SchemaGrammar::add_object(const SchemaSet& all, ObjectSyntax syntax, Choi
   }
   std::vector<std::string> written;
   for (const auto& [spelling, name] : by_spelling) {
-    const std::size_t index = written.size();
+    object.required[written.size()] = names.required.contains(name);
     written.push_back(spelling);
-    object.required[index] = required.contains(name);
     object.values.emplace_back();
-    if (!spellings->accepts_text(spelling)) continue;  // cannot be written: no value
-    SchemaSet value;
-    for (const SchemaId id : all) {
-      const Schema& rules = schema(id);
-      if (const SchemaId* const listed = rules.property(name)) {
-        value.push_back(*listed);
-      } else if (rules.additional_properties) {
-        value.push_back(*rules.additional_properties);
-      }
-    }
-    CAIRN_ASSIGN_OR_RETURN(object.values.back(), object_value(std::move(value), syntax));
+    // What cannot be written, or must not be, has no value.
+    if (!spellings->accepts_text(spelling)) continue;
+    if (names.allowed && !names.allowed->accepts_text(name)) continue;
+    SchemaSet value =
+        value_of(all, &name, [&](const SharedDfa& pattern) { return pattern->accepts_text(name); });
+    CAIRN_ASSIGN_OR_RETURN(object.values.back(), object_value(std::move(value), object.syntax));
   }
   object.names = NameTrie(written);
-  object.name_spelling = spellings;
-  if (allows_additional) {
-    CAIRN_ASSIGN_OR_RETURN(object.additional, object_value(std::move(additional), syntax));
+  return {};
+}
+
+Status SchemaGrammar::add_object(const SchemaSet& all, ObjectSyntax syntax, ChoiceNode& out) {
+  ObjectNode object;
+  object.syntax = syntax;
+  for (const SchemaId id : all) {
+    object.min = std::max(object.min, schema(id).min_properties);
+    if (schema(id).max_properties) object.max = std::min(object.max, *schema(id).max_properties);
   }
+  Result<Names> names = names_of(all, syntax);
+  Status added = names.status();
+  if (added.ok()) added = add_unlisted(all, *names, object);
+  if (added.ok()) added = add_listed(all, *names, object);
+  if (!added.ok() && !added.message().starts_with("schema at")) {
+    return too_large(all, "the names of its properties: " + std::string(added.message()));
+  }
+  CAIRN_RETURN_IF_ERROR(added);
   CAIRN_ASSIGN_OR_RETURN(const NodeId id, add_node(std::move(object)));
   out.choices.push_back(id);
   return {};

@@ -14,9 +14,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,7 +76,29 @@ class SchemaGrammar {
   Status add_numbers(const SchemaSet& all, bool integers_only, ChoiceNode& out);
   Status add_array(const SchemaSet& all, ChoiceNode& out);
   Status add_object(const SchemaSet& all, ObjectSyntax syntax, ChoiceNode& out);
+  // What the schemas say together about the names of an object's properties.
+  struct Names {
+    std::set<std::string> listed, required;
+    SharedDfa allowed;  // by propertyNames; null = any
+    std::vector<SharedDfa> patterns;
+    bool with_additional = true;  // those that no rule is about
+  };
+  Result<Names> names_of(const SchemaSet& all, ObjectSyntax syntax);
+  // The texts that all of the schemas allow as a string.
+  Result<SharedDfa> texts_of_names(const SchemaSet& schemas);
+  // The values of a property; `matches`: whether its name matches the pattern.
+  SchemaSet value_of(const SchemaSet& all, const std::string* listed,
+                     const std::function<bool(const SharedDfa&)>& matches) const;
+  // Adds the kinds of names that are not listed, each with its values. What has few names becomes
+  // listed.
+  Status add_unlisted(const SchemaSet& all, Names& names, ObjectNode& object);
+  Status add_listed(const SchemaSet& all, const Names& names, ObjectNode& object);
   Result<ObjectNode::Value> object_value(SchemaSet schemas, ObjectSyntax syntax);
+  std::vector<SharedDfa> text_rules(const SchemaSet& all, std::uint32_t& min,
+                                    std::optional<std::uint32_t>& max) const;
+  Result<SharedDfa> whole_text(const std::vector<SharedDfa>& rules, std::uint32_t min,
+                               std::optional<std::uint32_t> max) const;
+  // The same as it is written.
   Result<SharedDfa> text_of(const std::vector<SharedDfa>& rules, std::uint32_t min,
                             std::optional<std::uint32_t> max, bool as_it_is) const;
   Result<NodeId> add_node(GrammarNode node);

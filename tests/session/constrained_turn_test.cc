@@ -249,7 +249,7 @@ TEST(ConstrainedTurn, rules_that_cannot_be_followed_do_not_start_a_turn) {
     return turn.status();
   };
   const Status unsupported =
-      refusal({.response_format_json = R"({"properties":{"a":{"not":{}}}})"});
+      refusal({.response_format_json = R"({"properties":{"a":{"contains":{}}}})"});
   EXPECT_EQ(unsupported.code(), StatusCode::kUnsupported);
   EXPECT_NE(unsupported.message().find("#/properties/a/not: keyword 'not'"), std::string::npos)
       << unsupported.message();
