@@ -69,8 +69,10 @@ Status Collection::remove_damaged(const Inventory& inventory) {
 Status Collection::remove_tail(const Inventory& inventory, std::uint32_t tail,
                                CollectReport& report) {
   for (const Inventory::Slot& slot : inventory.slots_of_tail[tail]) {
-    // The session may have been opened, or have written another tail, since.
-    if (store_.open_sessions().contains(slot.session)) return {};
+    // The session may have been opened, or have written another tail, since. What its turns left
+    // behind may go all the same: each such slot is written once.
+    const bool is_left = inventory.tails[tail].passed;
+    if (!is_left && store_.open_sessions().contains(slot.session)) return {};
     CAIRN_RETURN_IF_ERROR(store_.drop_tail(slot.session, slot.slot));
   }
   ++report.tails_removed;

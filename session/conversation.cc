@@ -37,7 +37,8 @@ Status not_pending(const std::string& id, const std::vector<ToolCall>& pending) 
 }  // namespace
 
 // A turn that goes on with the last message replaces it by what both said.
-void Conversation::end_turn(Message message) {
+void Conversation::end_turn(const TurnEnded& ended) {
+  Message message = ended.message;
   if (!open_turn) {
     messages.push_back(std::move(message));
     return;
@@ -52,7 +53,8 @@ void Conversation::end_turn(Message message) {
     messages.pop_back();
   }
   if (!message.sampled_tokens.empty()) {
-    last_turn = LastTurn{std::move(turn.started), messages.size(), message.sampled_tokens};
+    last_turn = LastTurn{std::move(turn.started), messages.size(), message.sampled_tokens,
+                         turn.event, ended.end_reason};
   }
   messages.push_back(std::move(message));
 }
@@ -62,14 +64,14 @@ void Conversation::apply(const EventBody& body, std::uint64_t sequence) {
     messages.push_back(appended->message);
     messages.back().event = sequence;
   } else if (const auto* started = std::get_if<TurnStarted>(&body)) {
-    open_turn = OpenTurn{*started, {}};
+    open_turn = OpenTurn{*started, {}, sequence};
     moves.clear();
   } else if (const auto* generated = std::get_if<TokensGenerated>(&body)) {
     if (!open_turn) return;
     open_turn->tokens.insert(open_turn->tokens.end(), generated->tokens.begin(),
                              generated->tokens.end());
   } else if (const auto* ended = std::get_if<TurnEnded>(&body)) {
-    end_turn(ended->message);
+    end_turn(*ended);
     messages.back().event = sequence;
   } else if (const auto* moved = std::get_if<HeadMoved>(&body)) {
     moves.push_back(*moved);

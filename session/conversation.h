@@ -14,6 +14,7 @@ namespace cairn::session {
 struct OpenTurn {
   TurnStarted started;
   std::vector<TokenId> tokens;  // in the log
+  std::uint64_t event = 0;      // of its start; 0 = it is in no log
 };
 
 // The newest turn that has ended and said something: its prompt is what came before its answer.
@@ -21,6 +22,8 @@ struct LastTurn {
   TurnStarted started;
   std::size_t answer = 0;       // index of its message
   std::vector<TokenId> tokens;  // of the answer, what the turn went on with included
+  std::uint64_t event = 0;      // of its start
+  EndReason end_reason = EndReason::kStop;
 };
 
 struct Conversation {
@@ -33,7 +36,7 @@ struct Conversation {
   void apply(const EventBody& body, std::uint64_t sequence = 0);
 
  private:
-  void end_turn(Message message);
+  void end_turn(const TurnEnded& ended);
 };
 
 // Calls of the last assistant message that no result has answered yet.

@@ -84,10 +84,10 @@ std::vector<std::uint32_t> idle_tails(std::span<const StoredTail> tails) {
   std::vector<std::uint32_t> idle;
   for (std::uint32_t i = 0; i < tails.size(); ++i) {
     if (tails[i].pinned) continue;
-    if (tails[i].useless || tails[i].age_ms >= kTailIdleMs) idle.push_back(i);
+    if (tails[i].useless || tails[i].passed || tails[i].age_ms >= kTailIdleMs) idle.push_back(i);
   }
   std::ranges::stable_sort(idle, {}, [&](std::uint32_t i) {
-    return std::tuple(!tails[i].useless, tails[i].marked, -tails[i].age_ms);
+    return std::tuple(!tails[i].useless, !tails[i].passed, tails[i].marked, -tails[i].age_ms);
   });
   return idle;
 }

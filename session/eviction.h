@@ -29,6 +29,7 @@ struct StoredTail {
   std::uint32_t block = kNoBlock;  // the last of its chain; kNoBlock: none, or it is not stored
   bool useless = false;            // its chain is not whole: nobody can restore it
   bool marked = false;             // a mark names it
+  bool passed = false;             // a turn's, behind which the head has gone on
   bool pinned = false;             // its session is open
   std::int64_t age_ms = 0;         // of its session
   std::int64_t bytes = 0;
@@ -44,8 +45,8 @@ struct Victim {
 
 // Gives up at least `n_bytes` where that is possible, in this order:
 //   1. blocks that no session reaches: of namespaces without a session, then the oldest
-//   2. tails of no use, then tails of sessions idle for an hour, the longest idle first; tails of
-//      marks after all others
+//   2. tails of no use, then those that turns left behind, then tails of sessions idle for an hour,
+//      the longest idle first; tails of marks after all others
 //   3. blocks by their value a byte, the least first, with the tails that end in them
 // Only leaves go: a block never before the blocks that follow it, so chains stay without gaps and
 // the deepest goes first. Nothing pinned goes.

@@ -65,14 +65,18 @@ std::string run_text(std::span<const Message> run, std::span<const ToolCall> cal
   return text;
 }
 
+bool begins_with_any(const std::string& text, const std::vector<std::string>& prefixes) {
+  return std::ranges::any_of(prefixes,
+                             [&](const std::string& prefix) { return text.starts_with(prefix); });
+}
+
 void erase_lines(std::string& text, const std::vector<std::string>& prefixes, std::string& erased) {
   std::string kept;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t newline = text.find('\n', begin);
     const std::size_t end = newline == std::string::npos ? text.size() : newline + 1;
     const std::string line = text.substr(begin, end - begin);
-    const bool is_volatile = std::ranges::any_of(
-        prefixes, [&](const std::string& prefix) { return line.starts_with(prefix); });
+    const bool is_volatile = begins_with_any(line, prefixes);
     (is_volatile ? erased : kept) += line;
     begin = end;
   }
@@ -392,7 +396,10 @@ SplitMessage split_volatile(const Message& message, const SyncOptions& options) 
   SplitMessage split = {message, {}};
   split.stable.content.clear();
   for (const ContentBlock& block : message.content) {
-    if (block.is_volatile && message.role != Role::kLatestReminder) {
+    const bool is_declared = message.role == Role::kUser &&
+                             block.kind == ContentBlock::Kind::kText &&
+                             begins_with_any(block.text, options.volatile_lines);
+    if ((block.is_volatile || is_declared) && message.role != Role::kLatestReminder) {
       if (!split.volatile_text.empty()) split.volatile_text += '\n';
       split.volatile_text += block.text;
       continue;

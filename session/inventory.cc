@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "session/stored_records.h"
+#include "session/turn_tails.h"
 
 namespace cairn::session {
 namespace {
@@ -29,6 +30,12 @@ double weight_of(Root::Kind kind) {
       return kBranchWeight;
   }
   return 0;
+}
+
+// A turn's tail is as likely to be gone back to as a branch.
+Root::Kind kind_of(const TailRecord& tail) {
+  if (tail.slot == kHeadTail) return Root::Kind::kHead;
+  return is_turn_tail(tail) ? Root::Kind::kBranch : Root::Kind::kMark;
 }
 
 struct IndexedTail {
@@ -72,15 +79,18 @@ void add_tails(const std::vector<IndexedTail>& indexed, const std::vector<std::i
       inventory.tail_numbers.push_back(record.number);
       tail.bytes = static_cast<std::int64_t>(record.payload_bytes);
       tail.age_ms = std::numeric_limits<std::int64_t>::max();
+      tail.passed = true;
       if (record.position >= kBlockTokens) tail.block = inventory.graph.find(record.chain_key);
       tail.useless = record.position >= kBlockTokens &&
                      (tail.block == kNoBlock || !inventory.graph.blocks()[tail.block].attached);
     }
     StoredTail& tail = inventory.tails[at];
     inventory.slots_of_tail[at].push_back({record.session, record.slot});
+    tail.passed = tail.passed && is_turn_tail(record);
     if (slot.session == kNoBlock) continue;
-    tail.marked = tail.marked || record.slot != kHeadTail;
-    tail.pinned = tail.pinned || open[slot.session];
+    const bool is_head = record.slot == kHeadTail;
+    tail.marked = tail.marked || (!is_head && !is_turn_tail(record));
+    tail.pinned = tail.pinned || (open[slot.session] && !is_turn_tail(record));
     tail.age_ms = std::min(tail.age_ms, ages[slot.session]);
   }
 }
@@ -143,9 +153,7 @@ Result<Inventory> take_inventory(SessionStore& store, LoggedRoots& logged, std::
   std::vector<std::vector<Root>> roots(records.size());
   for (const IndexedTail& tail : tails) {
     if (tail.session == kNoBlock) continue;
-    const bool is_head = tail.record.slot == kHeadTail;
-    roots[tail.session].push_back(
-        {tail.record.chain_key, is_head ? Root::Kind::kHead : Root::Kind::kMark});
+    roots[tail.session].push_back({tail.record.chain_key, kind_of(tail.record)});
   }
   for (std::uint32_t i = 0; i < records.size(); ++i) {
     const SessionRecord& record = records[i];

@@ -69,8 +69,8 @@ class LiveSequence {
   std::int64_t n_new_blocks() const;  // whole and not yet stored, as far as known
   // A tail can be added: windows and logits are those of the present position.
   bool ready() const { return sequence_ && !broken_ && sequence_->ready(); }
-  // Adds the tail at the present position, which must be ready(), standing at event `sequence`. All
-  // blocks before it must be stored, or in the same commit.
+  // Adds the head's tail at the present position, which must be ready(), standing at event
+  // `sequence`. All blocks before it must be stored, or in the same commit.
   void add_tail(Commit& commit, std::uint64_t sequence, Payloads& payloads);
   void committed(const Commit& commit);
   // Whether enough was written since the last tail that another one at most doubles it.

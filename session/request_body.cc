@@ -211,8 +211,12 @@ class ItemReader {
   Status add(const JsonValue& item, const std::string& path) {
     const std::string type = text_member(item, "type");
     if (type == "reasoning") return add_reasoning(item);
-    if (type == "function_call" || type == "custom_tool_call") return add_call(item, type);
-    if (type == "function_call_output" || type == "custom_tool_call_output") {
+    if (type == "web_search_call") return {};  // the provider's, which keeps what it found
+    if (type == "function_call" || type == "custom_tool_call" || type == "local_shell_call") {
+      return add_call(item, type);
+    }
+    if (type == "function_call_output" || type == "custom_tool_call_output" ||
+        type == "local_shell_call_output") {
       return add_result(item, path);
     }
     if (type == "message" || type.empty()) return add_message(item, path);
@@ -254,13 +258,16 @@ class ItemReader {
   }
   Status add_call(const JsonValue& item, const std::string& type) {
     JsonValue arguments = JsonValue::make_object();
-    if (type == "custom_tool_call") {
+    std::string name = text_member(item, "name");
+    if (type == "local_shell_call") {
+      name = "local_shell";
+      if (const JsonValue* action = given(item, "action")) arguments = *action;
+    } else if (type == "custom_tool_call") {
       arguments.add("input", JsonValue::make_string(text_member(item, "input")));
     } else if (const JsonValue* there = given(item, "arguments")) {
       arguments = *there;
     }
-    JsonValue call =
-        call_of(text_member(item, "call_id"), text_member(item, "name"), std::move(arguments));
+    JsonValue call = call_of(text_member(item, "call_id"), std::move(name), std::move(arguments));
     if (const JsonValue* name_space = given(item, "namespace")) call.add("namespace", *name_space);
     answer(true).calls.items.push_back(std::move(call));
     return {};
@@ -322,6 +329,10 @@ Result<std::vector<Message>> parse_request(std::string_view json) {
   if (list == nullptr && input == nullptr) {
     return invalid_argument("request: it has neither messages nor input",
                             "give the body of a Chat Completions, Messages or Responses request");
+  }
+  if (given(body, "previous_response_id") != nullptr) {
+    return invalid_argument("previous_response_id: responses are not kept for clients",
+                            "send the whole conversation as input");
   }
   CAIRN_ASSIGN_OR_RETURN(engine::JsonValue messages,
                          list != nullptr ? session::messages_of(*list) : session::items_of(*input));

@@ -60,8 +60,10 @@ Result<Turn> Session::resume_turn(std::uint64_t after) {
 Result<Turn> Session::attach_turn(std::uint64_t after) {
   std::shared_ptr<session::TurnState> turn = handle_->take_turn();
   if (!turn) {
-    return Status(StatusCode::kNotFound, "session '" + info().name + "' has no turn to attach to",
-                  "start or resume one; messages() has what ended turns said");
+    CAIRN_ASSIGN_OR_RETURN(auto ended, state()->ended_turn());
+    CAIRN_ASSIGN_OR_RETURN(turn, session::TurnState::ended(state(), std::move(ended), after));
+    handle_->set_turn(turn);
+    return Turn(std::move(turn), handle_);
   }
   try {
     turn->stream().attach(after);

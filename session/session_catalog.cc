@@ -119,7 +119,13 @@ Result<SessionRecord> SessionStore::fork_session(const NewFork& fork) {
         put_record(Family::kEvents, event_key(record.id, event.sequence), content, batch));
   }
   TailStore::Changes tails(tails_, batch);
-  if (fork.tail) CAIRN_RETURN_IF_ERROR(tails.share(*fork.tail, {record.id, kHeadTail}).status());
+  for (const TailRecord& tail : fork.tails) {
+    const TailSlot from = {tail.session, tail.slot};
+    if (&tail == &fork.tails.front()) {
+      CAIRN_RETURN_IF_ERROR(tails.share(from, {record.id, kHeadTail}).status());
+    }
+    CAIRN_RETURN_IF_ERROR(tails.share(from, {record.id, tail.sequence}).status());
+  }
   const bool buffered = record.options.durability == SessionDurability::kBuffered;
   CAIRN_RETURN_IF_ERROR(
       add_session(record, batch, buffered ? Durability::kBuffered : Durability::kSynced));

@@ -12,6 +12,7 @@
 #include "session/session_log.h"
 #include "session/storage_key.h"
 #include "session/stored_records.h"
+#include "session/turn_tails.h"
 
 namespace cairn::session {
 namespace {
@@ -111,6 +112,7 @@ class Export {
                          [&](std::string_view key, std::string_view value) {
                            const Result<TailRecord> tail = decode_tail_entry(key, value);
                            if (!tail.ok() || !events_.contains(tail->sequence)) return true;
+                           if (is_turn_tail(*tail)) return true;
                            tails_.push_back(*tail);
                            if (tail->position >= kBlockTokens) add_end(tail->chain_key, 1);
                            return true;

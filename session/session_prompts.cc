@@ -217,6 +217,29 @@ Result<std::shared_ptr<engine::OutputConstraint>> SessionState::constraint(
   return constraint_;
 }
 
+Result<SessionState::EndedTurn> SessionState::ended_turn() const {
+  const std::lock_guard lock(session_->mutex);
+  CAIRN_ASSIGN_OR_RETURN(const Conversation* said, conversation());
+  if (record().open_turn != 0 || !said->last_turn || said->last_turn->event == 0) {
+    return Status(StatusCode::kNotFound, "session '" + record().name + "' has no turn to attach to",
+                  "start or resume one; messages() has what earlier ones said");
+  }
+  const LastTurn& turn = *said->last_turn;
+  CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
+  CAIRN_ASSIGN_OR_RETURN(const Conversation before, conversation_at(log, turn.event));
+  CAIRN_ASSIGN_OR_RETURN(TurnPrompt prompt, turn_prompt(before.messages, turn.started));
+  EndedTurn ended;
+  ended.reason = turn.end_reason;
+  ended.input.event = turn.event;
+  ended.input.turn.started = turn.started;
+  ended.input.turn.event = turn.event;
+  const auto n_begun = static_cast<std::ptrdiff_t>(turn.started.begun.size());
+  ended.input.turn.tokens.assign(turn.tokens.begin() + n_begun, turn.tokens.end());
+  ended.input.prompt = std::move(prompt.tokens);
+  ended.input.parser = std::move(prompt.parser);
+  return ended;
+}
+
 Result<SessionState::TurnInput> SessionState::resume_turn() {
   const std::lock_guard lock(session_->mutex);
   CAIRN_RETURN_IF_ERROR(check_not_running());

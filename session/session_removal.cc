@@ -122,6 +122,11 @@ Result<std::int64_t> SessionStore::remove_branches(const SessionId& id,
       if (tree.is_unneeded(point)) ++record.n_branches;  // goes when the fork is gone
       tree.keep(point);
     }
+    CAIRN_ASSIGN_OR_RETURN(const FoundTails found, find_tails(id));
+    for (const TailRecord& tail : found.tails) {
+      const bool is_lost = tail.slot != kHeadTail && tree.is_unneeded(tail.slot);
+      if (is_lost) CAIRN_RETURN_IF_ERROR(drop_tail(id, tail.slot));
+    }
     for (const std::uint64_t event : tree.unneeded()) {
       batch.remove(Family::kEvents, event_key(id, event));
       ++n_removed;

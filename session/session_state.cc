@@ -8,6 +8,7 @@
 #include "engine/sampler.h"
 #include "session/block_key.h"
 #include "session/history_sync.h"
+#include "session/turn_tails.h"
 
 namespace cairn::session {
 namespace {
@@ -314,6 +315,16 @@ Result<std::int64_t> SessionState::write_surplus_blocks() {
   return n_bytes;
 }
 
+// A prompt's end is what the conversation before the turn leads to, whichever turn gets there.
+void SessionState::add_tail(Draft& draft, StateToStore state, LiveSequence::Payloads& payloads) {
+  Commit& commit = draft.commit;
+  const std::uint64_t stands_at =
+      state == StateToStore::kPromptTail ? record().open_turn - 1 : draft.last;
+  live_.add_tail(commit, stands_at, payloads);
+  if (state == StateToStore::kTail) return;
+  commit.shared_tails.push_back({{commit.session, kHeadTail}, stands_at});
+}
+
 Result<std::int64_t> SessionState::write_with_state(Draft& draft, StateToStore state) {
   Commit& commit = draft.commit;
   LiveSequence::Payloads payloads;
@@ -323,9 +334,7 @@ Result<std::int64_t> SessionState::write_with_state(Draft& draft, StateToStore s
     if (surplus.ok()) {
       n_bytes = *surplus;
       live_.add_blocks(commit, payloads);
-      if (state == StateToStore::kTail && live_.ready()) {
-        live_.add_tail(commit, draft.last, payloads);
-      }
+      if (state >= StateToStore::kTail && live_.ready()) add_tail(draft, state, payloads);
     } else if (surplus.status().code() == StatusCode::kOutOfDisk) {
       count_without_state();
     } else {
@@ -340,6 +349,7 @@ Result<std::int64_t> SessionState::write_with_state(Draft& draft, StateToStore s
     count_without_state();
     commit.blocks.clear();
     commit.tail.reset();
+    commit.shared_tails.clear();
     if (commit.events.empty()) return n_bytes;  // nothing lost but a later restore's time
     set_stored_chain(draft);
     receipt = write(draft);
@@ -380,7 +390,11 @@ Result<std::int64_t> SessionState::end_turn(const std::vector<TokenId>& new_toke
       smoothed(record.prefill_us_per_token, static_cast<float>(speed.prefill_us_per_token));
   record.restore_us_per_mib =
       smoothed(record.restore_us_per_mib, static_cast<float>(speed.restore_us_per_mib));
-  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(draft, StateToStore::kTail));
+  CAIRN_ASSIGN_OR_RETURN(const FoundTails found, store_->store().find_tails(record.id));
+  const std::int64_t n_block_bytes =
+      std::int64_t{record.stored_blocks} * model_->info().global_kv_bytes_per_block;
+  draft.commit.expired_tails = expired_turn_tails(found.tails, said->messages, n_block_bytes);
+  CAIRN_ASSIGN_OR_RETURN(const std::int64_t bytes, write_with_state(draft, StateToStore::kEndTail));
   session_->running = false;  // not after an error: the turn is still to be interrupted
   return bytes;
 }

@@ -27,7 +27,10 @@ namespace cairn::session {
 enum class StateToStore {
   kNothing,
   kBlocks,  // new whole blocks
-  kTail,    // those and the tail, if the live state allows
+  kTail,    // those and the head's tail, if the live state allows
+  // The same, and the tail stays for a while in a slot of its own (turn_tails.h):
+  kPromptTail,  // where the turn began
+  kEndTail,     // at the last event
 };
 
 // Safe from any thread but for live(), which is the strand's. While a turn runs it alone writes the
@@ -84,6 +87,13 @@ class SessionState final : private LiveHolder {
   };
   Result<TurnInput> begin_turn(const TurnOptions& options);
   Result<TurnInput> resume_turn();
+  // The newest turn of the head's path, which has ended, as it was said. kNotFound: there is none, or
+  // it has not ended.
+  struct EndedTurn {
+    TurnInput input;
+    EndReason reason = EndReason::kStop;
+  };
+  Result<EndedTurn> ended_turn() const;
 
   // --- By the running turn, on the strand.
 
@@ -136,6 +146,8 @@ class SessionState final : private LiveHolder {
   // Writes the draft's events with so much of the live state. Where the disk has no room for state
   // the log goes on without it: state can be computed again. Returns the bytes written.
   Result<std::int64_t> write_with_state(Draft& draft, StateToStore state);
+  // Adds the tail of the live state, which must be ready(), to the draft.
+  void add_tail(Draft& draft, StateToStore state, LiveSequence::Payloads& payloads);
   // Writes new blocks in commits of their own until one commit holds the rest.
   Result<std::int64_t> write_surplus_blocks();
   Status check_not_running() const;
@@ -148,8 +160,9 @@ class SessionState final : private LiveHolder {
   // room for an answer.
   Result<std::int64_t> appended_tokens_with(const std::vector<Message>& messages) const;
 
-  // Of the session's tails the one with the most tokens on the path to `event`.
-  Result<std::optional<TailSlot>> newest_tail(const SessionLog& log, std::uint64_t event) const;
+  // The session's tails on the path to `event`, each state once, the one with the most tokens
+  // first.
+  Result<std::vector<TailRecord>> tails_before(const SessionLog& log, std::uint64_t event) const;
   Result<HeadState> head_at(const SessionLog& log, std::uint64_t event) const;
   Result<HeadState> counted_head(const SessionLog& log, std::uint64_t event) const;
   // Lets the draft go back to `event`, 0 = before the first; the next event follows that one.

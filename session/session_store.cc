@@ -305,6 +305,7 @@ Status SessionStore::add_tails(const Commit& commit, TailStore::Changes& changes
   for (const SharedTail& shared : commit.shared_tails) {
     CAIRN_RETURN_IF_ERROR(changes.share(shared.from, {commit.session, shared.slot}).status());
   }
+  for (const std::uint64_t slot : commit.expired_tails) changes.remove({commit.session, slot});
   return {};
 }
 

@@ -61,8 +61,9 @@ struct Commit {
   std::uint32_t kv_namespace = 0;     // of the blocks
   std::vector<NewBlock> blocks = {};  // those already stored are skipped: the first writer wins
   std::optional<NewTail> tail = {};   // replaces the one in its slot
-  std::vector<SharedTail> shared_tails = {};  // after `tail`
-  std::optional<SessionRecord> record = {};   // replaces the session's; its name does not change
+  std::vector<SharedTail> shared_tails = {};      // after `tail`
+  std::vector<std::uint64_t> expired_tails = {};  // slots that are emptied
+  std::optional<SessionRecord> record = {};  // replaces the session's; its name does not change
   Durability durability = Durability::kSynced;
 };
 
@@ -84,7 +85,8 @@ struct NewFork {
   std::uint64_t sequence = 0;
   HeadState head = {};
   std::vector<LogEvent> events = {};
-  std::optional<TailSlot> tail = {};  // the origin's tail that is the fork's too
+  // Tails that are the fork's too, the newest first, which is its head's.
+  std::vector<TailRecord> tails = {};
 };
 
 struct EncodedEvent {

@@ -10,6 +10,9 @@
 namespace cairn::session {
 namespace {
 
+// Of its origin, for the first turns that go back: later ones have the fork's own.
+constexpr std::size_t kForkedTails = 4;
+
 Status no_event(const std::string& session, std::uint64_t event) {
   return {StatusCode::kNotFound, "session '" + session + "' has no event " + std::to_string(event),
           "use what Session::mark returned or Session::marks lists"};
@@ -28,27 +31,28 @@ Result<std::uint64_t> SessionState::mark(const std::string& name, bool keep_stat
   const HeadState& head = draft.head;
   if (keep_state) {
     CAIRN_ASSIGN_OR_RETURN(const SessionLog log, store_->store().log(record()));
-    CAIRN_ASSIGN_OR_RETURN(const std::optional<TailSlot> tail, newest_tail(log, draft.last));
-    if (tail) draft.commit.shared_tails.push_back({*tail, draft.last + 1});
+    CAIRN_ASSIGN_OR_RETURN(const auto tails, tails_before(log, draft.last));
+    if (!tails.empty()) {
+      draft.commit.shared_tails.push_back({{record().id, tails.front().slot}, draft.last + 1});
+    }
   }
   add_event(draft, MarkSet{name, head.chain_key, head.stored_blocks, head.n_tokens});
   CAIRN_RETURN_IF_ERROR(write(draft).status());
   return draft.last;
 }
 
-Result<std::optional<TailSlot>> SessionState::newest_tail(const SessionLog& log,
-                                                          std::uint64_t event) const {
-  CAIRN_ASSIGN_OR_RETURN(const FoundTails found, store_->store().find_tails(record().id));
-  std::optional<TailSlot> newest;
-  std::int64_t position = 0;
-  for (const TailRecord& tail : found.tails) {
-    if (tail.position <= position) continue;
+Result<std::vector<TailRecord>> SessionState::tails_before(const SessionLog& log,
+                                                           std::uint64_t event) const {
+  CAIRN_ASSIGN_OR_RETURN(FoundTails found, store_->store().find_tails(record().id));
+  std::vector<TailRecord> tails;
+  for (TailRecord& tail : found.tails) {
+    const bool is_known = std::ranges::find(tails, tail.number, &TailRecord::number) != tails.end();
+    if (is_known) continue;
     CAIRN_ASSIGN_OR_RETURN(const bool leads_there, log.on_path(tail.sequence, event));
-    if (!leads_there) continue;
-    newest = TailSlot{record().id, tail.slot};
-    position = tail.position;
+    if (leads_there) tails.push_back(std::move(tail));
   }
-  return newest;
+  std::ranges::stable_sort(tails, std::ranges::greater(), &TailRecord::position);
+  return tails;
 }
 
 Result<std::vector<Mark>> SessionState::marks() const {
@@ -156,9 +160,10 @@ Result<SessionRecord> SessionState::fork(const std::string& name, std::uint64_t 
     }
   }
   const std::uint64_t point = event != 0 ? event : record().head_sequence;
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<TailSlot> tail, newest_tail(log, point));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<TailRecord> tails, tails_before(log, point));
+  if (tails.size() > kForkedTails) tails.resize(kForkedTails);
   return store_->store().fork_session(
-      {name, record(), point, draft.head, std::move(draft.commit.events), tail});
+      {name, record(), point, draft.head, std::move(draft.commit.events), std::move(tails)});
 }
 
 // Whether the tokens of the open turn can be read depends on the vocabulary, which only the prompt

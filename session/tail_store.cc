@@ -93,7 +93,8 @@ TailStore::Changes::~Changes() {
   if (written_) return;
   const std::lock_guard lock(store_.mutex_);
   for (auto it = renamed_.rbegin(); it != renamed_.rend(); ++it) {
-    store_.slots_.find(it->slot)->second = it->before;
+    const auto slot = store_.slots_.find(it->slot);
+    if (slot != store_.slots_.end()) slot->second = it->before;
     store_.release(it->after);
   }
   for (const Named& tail : buried_) {
@@ -113,11 +114,17 @@ Status TailStore::Changes::put(const SessionId& session, const NewTail& tail) {
   const std::string key = tail_number_key(number);
   batch_.put_bulk(Family::kTails, key,
                   seal_payload(Family::kTails, key, encode(record), tail.payload), tail.payload);
-  return name_held(record);
+  CAIRN_RETURN_IF_ERROR(name_held(record));
+  put_.push_back(record);
+  return {};
 }
 
 Result<bool> TailStore::Changes::share(const TailSlot& from, const TailSlot& to) {
-  Result<TailRecord> record = store_.find(from);
+  const auto is_from = [&](const TailRecord& put) {
+    return TailSlot{put.session, put.slot} == from;
+  };
+  const auto put = std::ranges::find_if(put_, is_from);
+  Result<TailRecord> record = put != put_.end() ? Result<TailRecord>(*put) : store_.find(from);
   if (record.status().code() == StatusCode::kNotFound) return false;
   if (record.status().code() == StatusCode::kCorrupt) return false;
   if (!record.ok()) return record.status();
@@ -186,7 +193,11 @@ void TailStore::Changes::written() {
   written_ = true;
   {
     const std::lock_guard lock(store_.mutex_);
-    for (const Renamed& renamed : renamed_) store_.release(renamed.before);
+    for (const Renamed& renamed : renamed_) {
+      store_.release(renamed.before);
+      const auto slot = store_.slots_.find(renamed.slot);
+      if (slot != store_.slots_.end() && slot->second.number == 0) store_.slots_.erase(slot);
+    }
     for (const Named& tail : buried_) store_.buried(tail);
     if (store_.removed_bytes_ <= kRemovedBytesMax) return;
     if (store_.many_removed_) return store_.many_removed_();

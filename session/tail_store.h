@@ -103,8 +103,9 @@ class TailStore {
 
   Storage& storage_;
   Counters& counters_;
-  std::mutex mutex_;                 // guards what follows
-  std::map<TailSlot, Named> slots_;  // emptied ones stay, with the number 0
+  std::mutex mutex_;  // guards what follows
+  // One that a change has emptied stays, with the number 0, until the change is written.
+  std::map<TailSlot, Named> slots_;
   // How often a number is named, by slots and by changes that are not over.
   std::map<std::uint64_t, std::int64_t> uses_;
   std::vector<Named> dead_;             // named no more, their bytes not yet removed
@@ -126,7 +127,8 @@ class TailStore::Changes {
 
   // Replaces what is in the slot. The payload is borrowed until the batch is written.
   Status put(const SessionId& session, const NewTail& tail);
-  // Lets `to` name the tail that `from` names. False, and nothing changed, where that is empty.
+  // Lets `to` name the tail that `from` names, what was put there by these changes included. False,
+  // and nothing changed, where that is empty.
   Result<bool> share(const TailSlot& from, const TailSlot& to);
   void remove(const TailSlot& slot);
   Status remove_all(const SessionId& session);
@@ -143,6 +145,7 @@ class TailStore::Changes {
 
   TailStore& store_;
   WriteBatch& batch_;
+  std::vector<TailRecord> put_;
   std::vector<Renamed> renamed_;
   std::vector<Named> buried_;  // their bytes are removed by the batch
   bool written_ = false;

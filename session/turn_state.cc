@@ -56,6 +56,42 @@ Result<std::shared_ptr<TurnState>> TurnState::start(std::shared_ptr<SessionState
   }
 }
 
+Result<std::shared_ptr<TurnState>> TurnState::ended(std::shared_ptr<SessionState> session,
+                                                    SessionState::EndedTurn ended,
+                                                    std::uint64_t after) {
+  CAIRN_ASSIGN_OR_RETURN(
+      auto stream, TurnStream::create(session->model(), ended.input.parser, ended.input.event));
+  if (after > 0) stream->attach(after);
+  ended.input.constraint = nullptr;
+  std::shared_ptr<TurnState> turn(
+      new TurnState(std::move(session), std::move(ended.input), std::move(stream)));
+  turn->say_again(ended.reason);
+  return turn;
+}
+
+void TurnState::say_again(EndReason reason) {
+  const OpenTurn& turn = input_.turn;
+  const bool complete = reason == EndReason::kStop || reason == EndReason::kToolCalls;
+  usage_.resumed_tokens = n_generated_ = std::ssize(turn.tokens);
+  usage_.reuse.detail = "the turn ended in an earlier run";
+  Event started;
+  started.kind = EventKind::kTurnStarted;
+  started.reuse = usage_.reuse;
+  std::vector<engine::OutputEvent> events;
+  for (const auto* tokens : {&turn.started.begun, &turn.tokens}) {
+    for (const TokenId token : *tokens) parser_.push(token, events);
+  }
+  parser_.finish(complete, events);
+  stream_->start(std::move(started));
+  stream_->say(turn.started.begun, /*replayed=*/true);
+  stream_->say(turn.tokens, /*replayed=*/true);
+  stream_->close(complete);
+  complete_usage();
+  say_end(reason, {});
+  phase_ = Phase::kFinished;
+  set_finished();
+}
+
 // --- The host's side.
 
 Status TurnState::end_thinking() {
@@ -232,7 +268,10 @@ Status TurnState::prefill_chunk() {
     }
   }
   // The whole prompt is computed: from here a restart needs none of it again.
-  if (rows_total_ > 0) CAIRN_RETURN_IF_ERROR(flush(StateToStore::kTail));
+  if (rows_total_ > 0) {
+    const bool at_begin = input_.turn.tokens.empty();
+    CAIRN_RETURN_IF_ERROR(flush(at_begin ? StateToStore::kPromptTail : StateToStore::kTail));
+  }
   phase_ = Phase::kDecode;
   decode_start_ = Clock::now();
   if (!input_.turn.tokens.empty() && input_.turn.tokens.back() == session_->model()->eos()) {
@@ -293,6 +332,7 @@ std::optional<TokenId> TurnState::forced_token() {
     if (limit > 0 && n_over >= 0 && n_over < std::ssize(ending)) {
       return ending[static_cast<std::size_t>(n_over)];
     }
+    is_forced_ = end_is_wanted;
     if (end_is_wanted) return model.think_end();
   }
   return std::nullopt;
@@ -337,8 +377,10 @@ Status TurnState::say_token(std::optional<engine::DecodeRow>& row) {
   return {};
 }
 
+// What the host asked for is in the log before anything is said after it.
 bool TurnState::flush_is_due() const {
-  return unlogged_.size() >= kGroupTokens || Clock::now() - last_flush_ >= kGroupInterval;
+  return is_forced_ || unlogged_.size() >= kGroupTokens ||
+         Clock::now() - last_flush_ >= kGroupInterval;
 }
 
 StateToStore TurnState::state_that_is_due() const {
@@ -356,6 +398,7 @@ Status TurnState::flush(StateToStore state) {
     stream_->say(unlogged_, /*replayed=*/false);
   }
   unlogged_.clear();
+  is_forced_ = false;
   if (has_tokens) report_durable();
   last_flush_ = Clock::now();
   if (state != StateToStore::kNothing) {
@@ -416,12 +459,20 @@ void TurnState::stop(EndReason reason, Status status) {
 void TurnState::end_stream(EndReason reason, Status status) {
   phase_ = Phase::kFinished;
   session_->live().rest();
+  usage_.decode_ms = usage_.first_token_ms > 0 ? ms_since(decode_start_) : 0;
+  complete_usage();
+  session_->store()->store().counters().add_turn(usage_);
+  say_end(reason, std::move(status));
+}
+
+void TurnState::complete_usage() {
   usage_.output_tokens = n_generated_;
   usage_.reasoning_tokens = parser_.output().reasoning_tokens;
-  usage_.decode_ms = usage_.first_token_ms > 0 ? ms_since(decode_start_) : 0;
   usage_.context_used = static_cast<std::int64_t>(input_.prompt.size()) + n_generated_;
   usage_.context_size = session_->model()->info().max_context;
-  session_->store()->store().counters().add_turn(usage_);
+}
+
+void TurnState::say_end(EndReason reason, Status status) {
   Event usage;
   usage.kind = EventKind::kUsage;
   usage.usage = usage_;

@@ -29,6 +29,12 @@ class TurnState final : public std::enable_shared_from_this<TurnState>, private 
                                                   SessionState::TurnInput input,
                                                   std::uint64_t after = 0);
 
+  // A turn that ended in an earlier run of the process, for its events to be read again. Of how it
+  // was computed the log knows nothing.
+  static Result<std::shared_ptr<TurnState>> ended(std::shared_ptr<SessionState> session,
+                                                  SessionState::EndedTurn ended,
+                                                  std::uint64_t after);
+
   // Any thread.
   TurnStream& stream() { return *stream_; }
   void cancel() noexcept { cancelled_ = true; }
@@ -73,6 +79,10 @@ class TurnState final : public std::enable_shared_from_this<TurnState>, private 
   Status finish(EndReason reason);
   void stop(EndReason reason, Status status);  // without an end in the log: resumable
   void end_stream(EndReason reason, Status status);
+  void complete_usage();
+  // The last two events.
+  void say_end(EndReason reason, Status status);
+  void say_again(EndReason reason);
   void report_progress();
   void report_durable();
   bool out_of_time() const;
@@ -88,6 +98,7 @@ class TurnState final : public std::enable_shared_from_this<TurnState>, private 
   Phase phase_ = Phase::kRestore;
   bool restoring_ = false;                       // the restore has begun
   std::vector<TokenId> unlogged_;                // generated, not yet in the log
+  bool is_forced_ = false;                       // the newest token is the host's
   std::int64_t n_generated_ = 0;                 // of the whole turn, resumed ones included
   std::size_t n_read_back_ = 0;                  // of the begun and the resumed ones
   std::int64_t begun_reasoning_ = 0;             // tokens of what it goes on with

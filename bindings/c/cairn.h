@@ -815,9 +815,9 @@ CAIRN_API cairn_code cairn_session_count_tokens(const cairn_session* session,
 
 /** The last turn that was started through `session`, for a new reader: it gets TURN_STARTED, the blocks'
  * events that are numbered above `after` (0 = all) and were not acknowledged, and what follows. The
- * turn may have ended. Who read it until then gets BUSY. The caller owns *turn.
- * Any thread. Does not wait for the model. Codes: NOT_FOUND (no turn, or the handle that read it last
- * was destroyed: see cairn_session_resume_turn). Since 0.1. */
+ * turn may have ended, in an earlier process too. Who read it until then gets BUSY. The caller owns
+ * *turn. Any thread. Does not wait for the model. Codes: NOT_FOUND (no turn, or it was interrupted: see
+ * cairn_session_resume_turn), CORRUPT, IO_ERROR. Since 0.1. */
 CAIRN_API cairn_code cairn_session_attach_turn(cairn_session* session, uint64_t after,
                                                cairn_turn** turn, cairn_error** error);
 

@@ -230,7 +230,7 @@ struct TurnOptions {
 // --- Histories that come back from a client (Session::sync).
 
 struct SyncOptions {
-  // Lines of system messages that begin like this are volatile (ContentBlock::is_volatile).
+  // Lines of system messages, and text blocks of the user's, that begin so: ContentBlock::is_volatile.
   std::vector<std::string> volatile_lines = {};
 };
 
@@ -392,8 +392,8 @@ class Session {
   Result<Turn> resume_turn(std::uint64_t after = 0);
   // The last turn that was started here, for a new reader: it gets kTurnStarted, the blocks' events
   // that are numbered above `after` and were not acknowledged, and what follows. The turn may have
-  // ended. Who read it until then gets kBusy. kNotFound if there is no turn, or the handle that read
-  // it last was destroyed: resume_turn() or messages() have what it said.
+  // ended, in an earlier process too: then its report of reuse is empty. Who read it until then gets
+  // kBusy. kNotFound if there is no turn, or it was interrupted: resume_turn() goes on with it.
   Result<Turn> attach_turn(std::uint64_t after = 0);
 
   // --- The tree. All O(1) in the log's length; kBusy while a turn runs.

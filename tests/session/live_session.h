@@ -282,10 +282,15 @@ class LiveStore {
     return std::move(*session);
   }
   session::SessionId id_of(const std::string& name) { return inside().find_by_name(name)->id; }
-  // As if the exact state of the session's head had never been stored.
+  // As if no exact state of the session had ever been stored.
   void lose_tail(const std::string& name) {
-    EXPECT_TRUE(inside().drop_tail(id_of(name)).ok());
-    EXPECT_EQ(inside().get_tail(id_of(name)).status().code(), StatusCode::kNotFound);
+    const session::SessionId id = id_of(name);
+    const auto found = inside().find_tails(id);
+    ASSERT_TRUE(found.ok());
+    for (const session::TailRecord& tail : found->tails) {
+      EXPECT_TRUE(inside().drop_tail(id, tail.slot).ok());
+    }
+    EXPECT_TRUE(inside().find_tails(id)->tails.empty());
   }
 
  private:

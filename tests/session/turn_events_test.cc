@@ -233,6 +233,32 @@ TEST(TurnEvents, a_reader_that_is_far_behind_wakes_up_for_what_is_left) {
   EXPECT_GT(n_events, session::kMaxReadyEvents);
 }
 
+TEST(TurnEvents, a_turn_that_ended_is_read_again_in_another_process) {
+  LiveStore store;
+  Numbered expected;
+  Reply first;
+  {
+    Session session = store.create("s");
+    first = test::ask(session, words(5, 1), kOptions);
+    expected = numbered(first.events);
+  }
+  store.reopen();
+  Session session = store.open_session("s");
+  for (int i = 0; i < 2; ++i) {
+    Turn turn = held(session.attach_turn());
+    const Reply again = read_turn(turn);
+    EXPECT_EQ(numbered(again.events), expected);
+    EXPECT_EQ(again.end_reason, first.end_reason);
+    EXPECT_EQ(again.usage.output_tokens, first.usage.output_tokens);
+    EXPECT_EQ(again.usage.context_used, first.usage.context_used);
+    if (i == 0) continue;
+    turn.detach();
+  }
+  Turn rest = held(session.attach_turn(std::prev(expected.end())->first));
+  EXPECT_TRUE(numbered(read_turn(rest).events).empty());
+  EXPECT_EQ(test::ask(session, "on", kOptions).status.code(), StatusCode::kOk);
+}
+
 TEST(TurnEvents, there_is_nothing_to_attach_to_without_a_turn) {
   LiveStore store;
   Session session = store.create("s");
