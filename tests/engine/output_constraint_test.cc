@@ -325,8 +325,8 @@ TEST(OutputConstraint, what_cannot_be_followed_is_refused) {
   options.tools_json.clear();
   options.rules.response_format_json = "false";
   EXPECT_EQ(refusal(options).code(), StatusCode::kInvalidArgument);
-  options.rules.response_format_json = R"({"dependentRequired":{}})";
-  EXPECT_NE(refusal(options).message().find("dependentRequired"), std::string::npos);
+  options.rules.response_format_json = R"({"unevaluatedItems":false})";
+  EXPECT_NE(refusal(options).message().find("unevaluatedItems"), std::string::npos);
 }
 
 }  // namespace
