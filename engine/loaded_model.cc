@@ -17,9 +17,9 @@
 namespace cairn::engine {
 namespace {
 
-// Changes when the same tokens and weights give other KV bytes: kernels, rounding points, row
+// Changes when the same tokens and weights give other KV bytes: order of sums, rounding points, row
 // layout.
-constexpr std::string_view kNumericClass = "scalar-1";
+constexpr std::string_view kNumericClass = "lanes-2";
 constexpr std::string_view kPromptFormat = "dsv41-1";
 
 Result<std::string> read_text_file(const std::string& path) {
