@@ -282,22 +282,18 @@ std::string_view json_kind_name(JsonValue::Kind kind) {
 }
 
 Result<JsonValue> parse_json(std::string_view text) {
-  try {
-    json::parse_options options;
-    options.max_depth = kMaxJsonDepth;
-    json::basic_parser<TreeBuilder> parser(options);
-    json::error_code error;
-    const std::size_t n_read = parser.write_some(false, text.data(), text.size(), error);
-    if (!error && n_read < text.size()) error = json::error::extra_data;
-    if (error) {
-      return invalid_argument("JSON: " + error.message() + " at byte " + std::to_string(n_read));
-    }
-    return std::move(parser.handler().root);
-  } catch (const std::bad_alloc&) {
-    throw;  // a caller that takes another text for JSON that is not must not take this for it
-  } catch (const std::exception& e) {
-    return internal_error(std::string("JSON: ") + e.what());
+  // What is thrown, for want of memory, is not caught here: a caller that takes a text for
+  // something else where it is not JSON must not do so for that.
+  json::parse_options options;
+  options.max_depth = kMaxJsonDepth;
+  json::basic_parser<TreeBuilder> parser(options);
+  json::error_code error;
+  const std::size_t n_read = parser.write_some(false, text.data(), text.size(), error);
+  if (!error && n_read < text.size()) error = json::error::extra_data;
+  if (error) {
+    return invalid_argument("JSON: " + error.message() + " at byte " + std::to_string(n_read));
   }
+  return std::move(parser.handler().root);
 }
 
 std::string to_python_json(const JsonValue& value) {
