@@ -231,9 +231,13 @@ TEST(StopSweep, an_answer_stopped_anywhere_goes_on_bit_for_bit) {
   std::mt19937 random(static_cast<std::uint32_t>(seed));
   Tally tally;
   for (const bool penalised : {false, true}) {
-    const TurnOptions options = {.sampling = penalised ? test::penalised(1) : test::sampled(1),
-                                 .max_tokens = kAnswerTokens};
-    const Computed expected = never_stopped("a", options);
+    // The first seed whose answer does not end by itself.
+    TurnOptions options = {.max_tokens = kAnswerTokens};
+    Computed expected;
+    for (std::uint64_t of = 1; of < 50 && std::ssize(expected.tokens) < kAnswerTokens; ++of) {
+      options.sampling = penalised ? test::penalised(of) : test::sampled(of);
+      expected = never_stopped("a", options);
+    }
     ASSERT_EQ(std::ssize(expected.tokens), kAnswerTokens);
     const std::set<std::int64_t> chosen = positions_in(expected, penalised, random, n_stops() / 4);
     std::vector<std::int64_t> positions(chosen.begin(), chosen.end());
