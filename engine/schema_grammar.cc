@@ -513,8 +513,9 @@ Status SchemaGrammar::add_listed(const SchemaSet& all, const Names& names, Objec
     // What cannot be written, or must not be, has no value.
     if (!spellings->accepts_text(spelling)) continue;
     if (names.allowed && !names.allowed->accepts_text(name)) continue;
-    SchemaSet value =
-        value_of(all, &name, [&](const SharedDfa& pattern) { return pattern->accepts_text(name); });
+    SchemaSet value = value_of(all, &name, [&name = name](const SharedDfa& pattern) {
+      return pattern->accepts_text(name);
+    });
     CAIRN_ASSIGN_OR_RETURN(object.values.back(), object_value(std::move(value), object.syntax));
   }
   object.names = NameTrie(written);

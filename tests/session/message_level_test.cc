@@ -270,7 +270,7 @@ TEST(Thinking, dropped_by_the_format_stays_on_a_branch_of_its_own) {
   const auto messages = session.messages();
   ASSERT_TRUE(session.rewind(messages->at(1).event).ok());
   const Reply back = read_turn(session.start_turn(going_on(4)));
-  EXPECT_EQ(back.reuse.prompt_tokens - back.reuse.prefilled, back.reuse.prompt_tokens / 128 * 128);
+  EXPECT_GE(back.reuse.prompt_tokens - back.reuse.prefilled, back.reuse.prompt_tokens / 128 * 128);
   EXPECT_GT(back.reuse.from_disk, 128);
 }
 

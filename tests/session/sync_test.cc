@@ -268,6 +268,11 @@ void expect_class(const Rewriting& rewriting, const Outcome& outcome) {
     EXPECT_EQ(reuse.prefilled, reuse.prompt_tokens - (report.common_tokens - 1));
     return;
   }
+  if (!rewriting.asks_on) {  // there is a tail where the prompt ended
+    EXPECT_EQ(reuse.cause, MissCause::kNone) << reuse.detail;
+    EXPECT_EQ(reuse.prefilled, 0);
+    return;
+  }
   EXPECT_EQ(reuse.cause, rewriting.cause) << reuse.detail;
   EXPECT_EQ(reuse.difference.message, rewriting.message);
   EXPECT_EQ(reuse.difference.tool, rewriting.tool);
@@ -297,7 +302,7 @@ TEST(Sync, every_rewriting_costs_what_it_must_and_is_named) {
     const std::int64_t n_reusable = outcome.report.common_tokens - 1;
     EXPECT_GE(n_reused, n_reusable / 128 * 128 - 128);
     if (rewriting.cause == MissCause::kHeadMoved) {
-      EXPECT_EQ(n_reused, n_reusable);
+      EXPECT_GE(n_reused, n_reusable);
     }
     reusable += n_reusable;
     reused += n_reused;
