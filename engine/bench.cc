@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -111,17 +112,21 @@ class Bench {
     return multiply_adds / std::max(giga_per_s, f32) / 1e6;
   }
 
-  // The measure of repetitions of `step`, each of them `n_steps` steps.
-  template <class Step>
-  BenchMeasure measured(BenchMeasure measure, const Step& step) {
+  // The measure of repetitions of `step`, each of them as many steps as take long enough to be
+  // judged, but not more than `max_steps`. `go_back`, which is not timed, is called before each.
+  template <class Step, class GoBack>
+  BenchMeasure measured(BenchMeasure measure, const Step& step, int max_steps,
+                        const GoBack& go_back) {
     step();  // warm: memory of the step, caches of the system
     const Clock::time_point start = Clock::now();
     step();
-    const int n_steps = std::max(1, static_cast<int>(kRepetitionMs / ms_since(start)));
+    const int n_steps =
+        static_cast<int>(std::clamp<double>(kRepetitionMs / ms_since(start), 1, max_steps));
     profile_.reset();
     int n_done = 0;
     const kernels::Measured of_steps =
         kernels::measure(options_.repetitions, 3 * options_.repetitions, [&] {
+          go_back();
           const Clock::time_point begin = Clock::now();
           for (int i = 0; i < n_steps; ++i) step();
           n_done += n_steps;
@@ -132,6 +137,16 @@ class Bench {
     measure.n_dropped = of_steps.n_dropped;
     add_parts(measure, n_done);
     return measure;
+  }
+  template <class Step>
+  BenchMeasure measured(BenchMeasure measure, const Step& step) {
+    return measured(std::move(measure), step, std::numeric_limits<int>::max(), [] {});
+  }
+
+  // Every step of decode adds a token, so a repetition that is to say something about `context`
+  // ends before it has grown by an eighth and the next one starts at it again.
+  static int max_decode_steps(std::int64_t context) {
+    return static_cast<int>(std::max<std::int64_t>(1, context / 8));
   }
 
   // Shares of the time of all repetitions, scaled to the median's.
@@ -185,36 +200,54 @@ class Bench {
 
   Status decode(std::int64_t context) {
     say("decode after " + std::to_string(context) + " tokens");
-    CAIRN_ASSIGN_OR_RETURN(const auto sequence, sequence_at(context, 0));
+    CAIRN_ASSIGN_OR_RETURN(auto sequence, sequence_at(context, 0));
     Status status;
     TokenId token = 100;
-    report_.measures.push_back(measured({.name = "decode", .what = "", .context = context}, [&] {
+    const auto step = [&] {
       if (status.ok()) status = sequence->decode(next_token(token));
-    }));
+    };
+    const auto go_back = [&] {
+      auto again = sequence_at(context, 0);
+      if (again.ok())
+        sequence = std::move(*again);
+      else
+        status = again.status();
+    };
+    report_.measures.push_back(measured({.name = "decode", .what = "", .context = context}, step,
+                                        max_decode_steps(context), go_back));
     return status;
   }
 
   Status decode_together_at(std::int64_t context) {
     const int n = std::min<int>(options_.n_sessions, kMaxDecodeRows);
     say("decode of " + std::to_string(n) + " sessions together");
-    std::vector<std::unique_ptr<Sequence>> sequences;
-    for (int i = 0; i < n; ++i) {
-      CAIRN_ASSIGN_OR_RETURN(auto sequence, sequence_at(context, i));
-      sequences.push_back(std::move(sequence));
-    }
+    std::vector<std::unique_ptr<Sequence>> sequences(usize(n));
     Status status;
     TokenId token = 100;
     std::vector<DecodeRow> rows(usize(n));
+    const auto go_back = [&] {
+      for (int i = 0; i < n && status.ok(); ++i) {
+        auto sequence = sequence_at(context, i);
+        if (sequence.ok())
+          sequences[usize(i)] = std::move(*sequence);
+        else
+          status = sequence.status();
+      }
+    };
+    const auto step = [&] {
+      if (!status.ok()) return;
+      for (int i = 0; i < n; ++i) {
+        rows[usize(i)] = {sequences[usize(i)].get(), next_token(token), {}, Status()};
+      }
+      decode_together(rows);
+      for (const DecodeRow& row : rows) {
+        if (!row.status.ok()) status = row.status;
+      }
+    };
+    go_back();
     report_.measures.push_back(
-        measured({.name = "decode together", .what = "", .context = context, .rows = n}, [&] {
-          for (int i = 0; i < n; ++i) {
-            rows[usize(i)] = {sequences[usize(i)].get(), next_token(token), {}, Status()};
-          }
-          decode_together(rows);
-          for (const DecodeRow& row : rows) {
-            if (!row.status.ok()) status = row.status;
-          }
-        }));
+        measured({.name = "decode together", .what = "", .context = context, .rows = n}, step,
+                 max_decode_steps(context), go_back));
     return status;
   }
 
