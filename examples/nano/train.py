@@ -18,9 +18,7 @@ import signal
 import time
 from typing import Dict
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy and torch are imported
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
+import blas  # first: before numpy and torch
 import numpy as np
 import torch
 

@@ -9,7 +9,6 @@ folder=$1
 out=${2:-$folder/model}
 processes=${3:-2}
 
-export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 # Keeps freed memory: activations of one step have the sizes of those of the step before.
 export MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296
 python=/usr/bin/python3

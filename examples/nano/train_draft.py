@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 
+import blas  # first: before torch
 import torch
 
 import draft
