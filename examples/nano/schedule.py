@@ -15,20 +15,20 @@ class Stage:
     lengths: Dict[int, float]
 
 
+TOTAL = 18 * MILLION
 STAGES = [
-    Stage(6 * MILLION, {256: 1.0}),
-    Stage(12 * MILLION, {256: 0.3, 512: 0.7}),
-    Stage(20 * MILLION, {256: 0.2, 512: 0.3, 1024: 0.5}),
-    Stage(28 * MILLION, {256: 0.1, 512: 0.2, 1024: 0.3, 2048: 0.4}),
-    Stage(40 * MILLION, {256: 0.1, 512: 0.1, 1024: 0.2, 2048: 0.3, 4096: 0.3}),
+    Stage(0.22 * TOTAL, {256: 1.0}),
+    Stage(0.36 * TOTAL, {256: 0.4, 512: 0.6}),
+    Stage(0.55 * TOTAL, {256: 0.2, 512: 0.3, 1024: 0.5}),
+    Stage(0.75 * TOTAL, {256: 0.1, 512: 0.2, 1024: 0.3, 2048: 0.4}),
+    Stage(TOTAL, {256: 0.1, 512: 0.1, 1024: 0.2, 2048: 0.3, 4096: 0.3}),
 ]
-TOTAL = STAGES[-1].until
-SMALL_BATCH, LARGE_BATCH = 4096, 8192  # tokens of a step
-SMALL_UNTIL = 1 * MILLION
-DENSE_UNTIL = 8 * MILLION  # no selection before: the indexers learn from attention first
-PEAK_RATE, LAST_RATE = 2e-3, 1e-4
+SMALL_BATCH, LARGE_BATCH = 2048, 4096  # tokens of a step
+SMALL_UNTIL = 0.3 * TOTAL
+DENSE_UNTIL = 0.15 * TOTAL  # no selection before: the indexers learn from attention first
+PEAK_RATE, LAST_RATE = 3e-3, 1e-4
 WARM_UP = 0.25 * MILLION
-DECAY_FROM = 0.75 * TOTAL
+DECAY_FROM = 0.70 * TOTAL
 QUANTISE_FROM = 0.90 * TOTAL
 
 
@@ -40,9 +40,9 @@ def length_of(step: int, tokens: int) -> int:
 
 
 def rows_of(step: int, tokens: int) -> int:
-    """Rows of this step."""
+    """Rows of this step; two at least, one for each process."""
     batch = SMALL_BATCH if tokens < SMALL_UNTIL else LARGE_BATCH
-    return batch // length_of(step, tokens)
+    return max(2, batch // length_of(step, tokens))
 
 
 def rate_of(tokens: int) -> float:
