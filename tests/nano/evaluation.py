@@ -1,20 +1,26 @@
 """Measures cairn-nano in the engine: held-out conversations, played live and greedily.
 
-    evaluation.py LIBRARY MODEL TEXTS [--turns N] [--tokens N] [--numerics reference]
+    evaluation.py PROBE MODEL [--conversations N] [--tokens N] [--mode MODE ...] [--texts TEXTS]
 
 The user's side of a conversation is made up front; the model answers, its calls are run on the
 repository as it stands, and the conversation goes on from what the model said. Prints one JSON
 object: how many messages are well formed, how many calls are the expected ones, how many exchanges
-end with an answer that says what it has to, and the same for recalled facts by distance.
+end with an answer that says what it has to, and the same for recalled facts by distance. Modes say
+how the engine runs; PROBE is the module of engine_probe.cc.
 """
 
 import argparse
 import collections
+import ctypes
 import json
+import math
 import pathlib
 import random
 import re
+import shutil
 import sys
+import tempfile
+import time
 from typing import List, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,14 +28,13 @@ sys.path.insert(0, str(ROOT / "examples" / "nano"))
 sys.dont_write_bytecode = True
 
 import dialogues
-import engine
 import prompt_format
 import text_sources
 import tokenizer
 from prompt_format import Call, Message
 
 DSML = prompt_format.DSML
-NUMERICS = dict(reference=engine.REFERENCE, f32_cache=engine.F32_CACHE, f32=engine.F32)
+REFERENCE, F32_CACHE, F32 = 0, 1, 2  # arithmetics, cairn.h CAIRN_NUMERICS_...
 MOST_CALLS = 8  # of one exchange
 MOST_TOKENS = 300  # of one message
 BUCKETS = (256, 512, 1024, 2048, 4096, 8192)
@@ -76,12 +81,107 @@ def _arguments(body: str) -> Optional[dict]:
     return None if body[at:].strip() else out
 
 
+class Mode:
+    """How the engine runs."""
+
+    def __init__(self, numerics=REFERENCE, restore="never", bounded_prefill=False, **changes):
+        self.numerics, self.restore, self.bounded_prefill = numerics, restore, bounded_prefill
+        self.changes = changes  # of text_config
+
+
+MODES = {
+    "exact": Mode(),
+    "KV not quantised": Mode(F32),
+    "KV quantised, all else f32": Mode(F32_CACHE),
+    "bounded replay once": Mode(restore="once"),
+    "bounded replay before every turn": Mode(restore="always"),
+    "decoder replay in prefill": Mode(bounded_prefill=True),
+    "half the selected entries": Mode(index_topk=0.5),
+}
+
+
+class Probe:
+    """The engine, with one open model."""
+
+    def __init__(self, library: pathlib.Path, folder: pathlib.Path, mode: Mode, threads: int):
+        self.library, self.mode = ctypes.CDLL(str(library)), mode
+        for name, result in (("open", ctypes.c_void_p), ("sequence", ctypes.c_void_p),
+                             ("error", ctypes.c_char_p), ("best_token", ctypes.c_int64)):
+            getattr(self.library, "probe_" + name).restype = result
+        with tempfile.TemporaryDirectory() as changed:
+            if mode.changes:
+                folder = changed_copy(folder, pathlib.Path(changed), mode.changes)
+            self.model = ctypes.c_void_p(
+                self.library.probe_open(str(folder).encode(), mode.numerics, threads)
+            )
+        if not self.model:
+            self.check(1)
+
+    def check(self, failed: int):
+        if failed:
+            raise RuntimeError(self.library.probe_error().decode())
+
+    def loss(self, ids: List[int]) -> float:
+        """Negative log-likelihood in nats of all ids but the first."""
+        array, out = (ctypes.c_int32 * len(ids))(*ids), ctypes.c_double()
+        self.check(self.library.probe_loss(self.model, array, ctypes.c_int64(len(ids)),
+                                           ctypes.byref(out)))
+        return out.value
+
+
+def changed_copy(folder: pathlib.Path, out: pathlib.Path, factors: dict) -> pathlib.Path:
+    """A checkpoint folder with numbers of its text_config multiplied."""
+    for path in folder.iterdir():
+        if path.name != "config.json":
+            shutil.copyfile(path, out / path.name)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for key, factor in factors.items():
+        config["text_config"][key] = int(config["text_config"][key] * factor)
+    (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return out
+
+
+class Sequence:
+    """Tokens computed one after the other."""
+
+    def __init__(self, probe: Probe):
+        self._probe, self._lib = probe, probe.library
+        self._at = ctypes.c_void_p(self._lib.probe_sequence(probe.model))
+        self.n_tokens, self.seconds, self.n_decoded = 0, 0.0, 0
+
+    def append(self, ids: List[int]):
+        array = (ctypes.c_int32 * len(ids))(*ids)
+        bounded = int(self._probe.mode.bounded_prefill and len(ids) > 1)
+        self._probe.check(
+            self._lib.probe_append(self._at, array, ctypes.c_int64(len(ids)), bounded)
+        )
+        self.n_tokens += len(ids)
+
+    def generate(self, stop: int, most: int) -> List[int]:
+        """Greedy tokens up to `stop`."""
+        ids: List[int] = []
+        started = time.perf_counter()
+        while len(ids) < most and (not ids or ids[-1] != stop):
+            ids.append(self._lib.probe_best_token(self._at))
+            self.append(ids[-1:])
+        self.seconds += time.perf_counter() - started
+        self.n_decoded += len(ids)
+        return ids
+
+    def restore_bounded(self):
+        self._probe.check(self._lib.probe_restore_bounded(self._at))
+
+    def close(self):
+        self._lib.probe_free(self._at)
+
+
 class Player:
     """Plays conversations with one open model."""
 
-    def __init__(self, opened: engine.Engine, made: tokenizer.Tokenizer):
-        self.opened, self.tokenizer = opened, made
+    def __init__(self, probe: Probe, made: tokenizer.Tokenizer):
+        self.probe, self.tokenizer = probe, made
         self.counts, self.right = collections.Counter(), collections.Counter()
+        self.seconds, self.n_decoded = 0.0, 0
 
     def _note(self, name: str, right: bool):
         self.counts[name] += 1
@@ -96,27 +196,25 @@ class Player:
                 ids += self.tokenizer.encode(segment.text)
         return ids
 
-    def _generate(self, sequence: engine.Sequence) -> str:
-        eos, ids = self.tokenizer.added[prompt_format.EOS], []
-        while len(ids) < MOST_TOKENS and (not ids or ids[-1] != eos):
-            ids.append(int(sequence.logits().argmax()))
-            sequence.append(ids[-1:])
-        self.length += len(ids)
-        return self.tokenizer.decode(ids)
-
     def play(self, talk: dialogues.Conversation):
         """Plays the user's side of a conversation against the model."""
-        sequence = engine.Sequence(self.opened, self.tokenizer.size)
-        self.length, history = 0, []
+        sequence, history = Sequence(self.probe), []
         users = [i for i, message in enumerate(talk.messages) if message.role == "user"]
+        middle = users[len(users) // 2]
         for user, following in zip(users, users[1:] + [len(talk.messages)]):
             if not history:
                 history += talk.messages[:user]
             first = len(history) if user != users[0] else 0
+            restore = self.probe.mode.restore
+            if first and (restore == "always" or (restore == "once" and user == middle)):
+                sequence.restore_bounded()
             history.append(talk.messages[user])
             marks = [mark for mark in talk.marks if user < mark.message < following]
             if not self._exchange(talk, sequence, history, first, user, marks):
                 break
+        self.seconds, self.n_decoded = (
+            self.seconds + sequence.seconds, self.n_decoded + sequence.n_decoded
+        )
         sequence.close()
 
     def _exchange(self, talk, sequence, history, first, user, marks) -> bool:
@@ -127,8 +225,8 @@ class Player:
             segments = prompt_format.render(history, talk.thinking, talk.effort, first)
             ids = self._encode(segments)
             sequence.append(ids)
-            self.length += len(ids)
-            message = parse(self._generate(sequence), talk.thinking)
+            answer = sequence.generate(self.tokenizer.added[prompt_format.EOS], MOST_TOKENS)
+            message = parse(self.tokenizer.decode(answer), talk.thinking)
             self._note("valid", message is not None)
             if message is None:
                 self._note("solved", False)
@@ -159,11 +257,12 @@ class Player:
         return True
 
     def result(self) -> dict:
-        return {
+        shares = {
             name: dict(right=self.right[name], of=self.counts[name],
                        share=round(self.right[name] / self.counts[name], 4))
             for name in sorted(self.counts)
         }
+        return dict(shares, tokens_per_second=round(self.n_decoded / self.seconds, 1))
 
 
 def conversations(passages, n: int, n_tokens: int, made: tokenizer.Tokenizer):
@@ -183,23 +282,41 @@ def conversations(passages, n: int, n_tokens: int, made: tokenizer.Tokenizer):
         yield talk
 
 
+def text_loss(probe: Probe, made: tokenizer.Tokenizer, passages: List[str], n_tokens: int) -> dict:
+    """Perplexity of held-out text, by token and by byte."""
+    bos, loss, n, n_bytes = made.added[prompt_format.BOS], 0.0, 0, 0
+    for passage in passages[: 200 * n_tokens]:
+        ids = [bos] + made.encode(passage)
+        loss += probe.loss(ids)
+        n, n_bytes = n + len(ids) - 1, n_bytes + len(passage.encode())
+        if n >= n_tokens:
+            break
+    return dict(perplexity=round(math.exp(loss / n), 2), tokens=n,
+                bits_per_byte=round(loss / n_bytes / math.log(2), 3))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("probe", type=pathlib.Path)
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("texts", type=pathlib.Path, help="texts.json of the training")
+    parser.add_argument("--texts", type=pathlib.Path, help="texts.json of the training")
     parser.add_argument("--conversations", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=1500)
-    parser.add_argument("--numerics", choices=NUMERICS, default="reference")
+    parser.add_argument("--mode", choices=MODES, action="append", help="default: exact")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     made = tokenizer.Tokenizer.read(args.model / "tokenizer.json")
-    passages = text_sources.read(args.texts, held_out=True)
-    opened = engine.Engine(args.library, args.model, NUMERICS[args.numerics], args.threads)
-    player = Player(opened, made)
-    for talk in conversations(passages, args.conversations, args.tokens, made):
-        player.play(talk)
-    print(json.dumps(player.result(), indent=1))
+    passages = text_sources.read(args.texts, held_out=True) if args.texts else []
+    results = {}
+    for name in args.mode or ["exact"]:
+        probe = Probe(args.probe, args.model, MODES[name], args.threads)
+        player = Player(probe, made)
+        for talk in conversations(passages, args.conversations, args.tokens, made):
+            player.play(talk)
+        results[name] = player.result()
+        if passages:
+            results[name]["text"] = text_loss(probe, made, passages, 4000)
+    print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
