@@ -201,7 +201,12 @@ class Player:
         sequence, history = Sequence(self.probe), []
         users = [i for i, message in enumerate(talk.messages) if message.role == "user"]
         middle = users[len(users) // 2]
+        can_go_on = True
         for user, following in zip(users, users[1:] + [len(talk.messages)]):
+            marks = [mark for mark in talk.marks if user < mark.message < following]
+            if not can_go_on:
+                self._score(marks[-1], False)
+                continue
             if not history:
                 history += talk.messages[:user]
             first = len(history) if user != users[0] else 0
@@ -209,9 +214,7 @@ class Player:
             if first and (restore == "always" or (restore == "once" and user == middle)):
                 sequence.restore_bounded()
             history.append(talk.messages[user])
-            marks = [mark for mark in talk.marks if user < mark.message < following]
-            if not self._exchange(talk, sequence, history, first, user, marks):
-                break
+            can_go_on = self._exchange(talk, sequence, history, first, user, marks)
         self.seconds, self.n_decoded = (
             self.seconds + sequence.seconds, self.n_decoded + sequence.n_decoded
         )
@@ -220,41 +223,47 @@ class Player:
     def _exchange(self, talk, sequence, history, first, user, marks) -> bool:
         """One exchange; False if the conversation cannot go on."""
         repository = talk.worlds[user]
-        expected = [talk.messages[mark.message].calls for mark in marks]
-        for turn in range(MOST_CALLS):
+        expected = [talk.messages[mark.message].calls for mark in marks if mark.is_call]
+        made, answer = [], None
+        while answer is None and len(made) < MOST_CALLS:
             segments = prompt_format.render(history, talk.thinking, talk.effort, first)
-            ids = self._encode(segments)
-            sequence.append(ids)
-            answer = sequence.generate(self.tokenizer.added[prompt_format.EOS], MOST_TOKENS)
-            message = parse(self.tokenizer.decode(answer), talk.thinking)
+            sequence.append(self._encode(segments))
+            ids = sequence.generate(self.tokenizer.added[prompt_format.EOS], MOST_TOKENS)
+            message = parse(self.tokenizer.decode(ids), talk.thinking)
             self._note("valid", message is not None)
             if message is None:
-                self._note("solved", False)
-                return False
-            if turn < len(marks) and expected[turn]:
-                self._note("calls", message.calls == expected[turn])
+                break
             history.append(message)
             first = len(history)
-            if not message.calls:
-                return self._judge(message, marks[-1], repository)
-            history += [Message("tool", repository.run(call)) for call in message.calls]
-        self._note("solved", False)
-        return False
+            if message.calls:
+                made.append(message.calls)
+                history += [Message("tool", repository.run(call)) for call in message.calls]
+            else:
+                answer = message
+        for turn, calls in enumerate(expected):
+            self._note("calls", made[turn : turn + 1] == [calls])
+        self._score(marks[-1], answer is not None and self._is_right(answer, marks[-1], repository))
+        return answer is not None
 
-    def _judge(self, message: Message, mark: dialogues.Mark, repository) -> bool:
+    def _is_right(self, message: Message, mark: dialogues.Mark, repository) -> bool:
         if mark.must_say is None:
             return True
-        right = all(part in message.content for part in mark.must_say.split(" and "))
-        if mark.task in ("fix", "rename", "set_value"):
-            right = right and "error" not in message.content
-        if mark.task == "fix":
-            right = right and repository.run(Call("run_tests", {})).endswith(" 0 failed")
+        if mark.task == "fix" and not repository.run(Call("run_tests", {})).endswith(" 0 failed"):
+            return False
+        if mark.task in ("set_value", "rename") and not any(
+            mark.must_say in text for text in repository.files.values()
+        ):
+            return False
+        return all(part in message.content for part in mark.must_say.split(" and "))
+
+    def _score(self, mark: dialogues.Mark, right: bool):
+        if mark.must_say is None:
+            return
         self._note("solved", right)
         self._note("task_" + mark.task, right)
         if mark.distance:
             bucket = next((b for b in BUCKETS if mark.distance <= b), BUCKETS[-1])
             self._note(f"recall_{bucket}", right)
-        return True
 
     def result(self) -> dict:
         shares = {
@@ -265,20 +274,47 @@ class Player:
         return dict(shares, tokens_per_second=round(self.n_decoded / self.seconds, 1))
 
 
+def grown(talk: dialogues.Conversation, made: tokenizer.Tokenizer) -> int:
+    """Tokens of a conversation so far."""
+    segments = prompt_format.render(talk.messages, talk.thinking, is_open=False)
+    return len(made.encode(prompt_format.prompt_text(segments)))
+
+
 def conversations(passages, n: int, n_tokens: int, made: tokenizer.Tokenizer):
     """Held-out conversations with tools, of about n_tokens tokens."""
     for index in range(n):
-        rng = random.Random(f"evaluation:{n_tokens}:{index}")
         length = [500]
         talk = dialogues.Conversation(
-            rng, True, index % 2 == 0, 10, True, lambda: length[0], passages
+            random.Random(f"evaluation:{n_tokens}:{index}"), True, index % 2 == 0, 10, True,
+            lambda: length[0], passages
         )
         while length[0] < n_tokens:
             talk.step(dialogues.AGENT if index % 4 < 2 else dialogues.FACTS)
-            text = prompt_format.prompt_text(
-                prompt_format.render(talk.messages, talk.thinking, is_open=False)
-            )
-            length[0] = len(made.encode(text))
+            length[0] = grown(talk, made)
+        yield talk
+
+
+def fact_conversations(passages, n: int, distance: int, made: tokenizer.Tokenizer):
+    """Held-out conversations in which the facts of the first exchanges are asked for after
+    `distance` tokens of other exchanges; judged as task fact_<distance>."""
+    for index in range(n):
+        length = [500]
+        talk = dialogues.Conversation(
+            random.Random(f"facts:{distance}:{index}"), True, index % 2 == 0, 10, True,
+            lambda: length[0], passages
+        )
+        while len(talk.facts) < 4:
+            talk.step(dict(facts=1))
+        length[0] = grown(talk, made)
+        first, until = list(talk.facts), length[0] + distance
+        while length[0] < until:
+            talk.step(dialogues.FACTS if index % 4 < 2 else dialogues.AGENT)
+            length[0] = grown(talk, made)
+        kept = [fact for fact in first if any(fact is other for other in talk.facts)]
+        for fact in kept[:3]:
+            talk.pick_fact = lambda fact=fact: fact
+            talk.step({"recall": 1})
+            talk.marks[-1].task = f"fact_{distance}"
         yield talk
 
 
@@ -302,6 +338,7 @@ def main():
     parser.add_argument("--texts", type=pathlib.Path, help="texts.json of the training")
     parser.add_argument("--conversations", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=1500)
+    parser.add_argument("--facts", type=int, default=[], nargs="*", help="distances")
     parser.add_argument("--mode", choices=MODES, action="append", help="default: exact")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
@@ -313,6 +350,9 @@ def main():
         player = Player(probe, made)
         for talk in conversations(passages, args.conversations, args.tokens, made):
             player.play(talk)
+        for distance in args.facts:
+            for talk in fact_conversations(passages, args.conversations, distance, made):
+                player.play(talk)
         results[name] = player.result()
         if passages:
             results[name]["text"] = text_loss(probe, made, passages, 4000)
