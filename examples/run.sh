@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 readonly seed=${1:-$((RANDOM * 32768 + RANDOM))}
 readonly build=build/release
-readonly model=examples/models/tiny-a
+model=examples/models/nano
+[ -e "$model/config.json" ] || model=examples/models/tiny-a
 RANDOM=$((seed % 32768))
 
 if [ -t 1 ]; then bold=$'\033[1m' green=$'\033[32m' red=$'\033[31m' plain=$'\033[0m'
@@ -36,11 +37,23 @@ build() {
   fi
 }
 
-# run_agent NAME: one process of the agent over the store NAME.
+# What the user says, one after the other.
+readonly tasks=(
+  "What is gateway_port in network/router.toml?"
+  "The branch of Willow is copper."
+  "Fix the failing test."
+  "What is 37 times 21?"
+  "Set album_limit in storage/archive.yaml to 750."
+  "Which branch does Willow have?"
+)
+
+# run_agent NAME: one process of the agent over the store NAME and a copy of the workspace.
 run_agent() {
+  local arguments=()
+  for task in "${tasks[@]}"; do arguments+=(--task "$task"); done
+  [ -d "$work/$1.workspace" ] || cp -R examples/workspace "$work/$1.workspace"
   exec "$build/examples/tool_loop" --model "$model" --store "$work/$1" \
-    --workspace examples/workspace --script examples/tool_script.txt \
-    --prompt "Find out why the tests fail." --max-tokens 160 --seed 7 \
+    --workspace "$work/$1.workspace" "${arguments[@]}" --thinking --greedy --max-tokens 200 \
     --transcript "$work/$1.transcript" --account "$work/$1.account"
 }
 
@@ -59,10 +72,12 @@ kill_at() {
 say "Building ($build)"
 build
 
-say "1. The agent runs from start to end, uninterrupted"
-echo "The model is a demo checkpoint of 5 MB with random weights: it talks noise and never calls a"
-echo "tool. A script names the tools; they really run and their results really go to the model."
+say "1. The agent works from start to end, uninterrupted"
+echo "The model is cairn-nano: 7 MB, trained from nothing for this narrow world (examples/nano). Its calls"
+echo "really read and edit files, and really run the tests, in a temporary copy of examples/workspace."
 (run_agent uninterrupted)
+say "What it changed"
+diff -ru --exclude .agent examples/workspace "$work/uninterrupted.workspace" | sed 's/^/  /' || true
 
 say "2. The same again in another store, killed with SIGKILL in the middle of an answer"
 total=$(stat -c %s "$work/uninterrupted.transcript")
@@ -110,9 +125,10 @@ END
 echo
 seen=$(stat -c %s "$work/before_kill")
 if cmp "$work/uninterrupted.transcript" "$work/$name.transcript" &&
-  cmp -n "$seen" "$work/before_kill" "$work/$name.transcript"; then
-  echo "${green}All answers equal those of the uninterrupted run, byte for byte.${plain}"
+  cmp -n "$seen" "$work/before_kill" "$work/$name.transcript" &&
+  diff -r "$work/uninterrupted.workspace" "$work/$name.workspace"; then
+  echo "${green}All answers and files equal those of the uninterrupted run, byte for byte.${plain}"
 else
-  echo "${red}The answers differ from those of the uninterrupted run.${plain}"
+  echo "${red}The answers or files differ from those of the uninterrupted run.${plain}"
   exit 1
 fi

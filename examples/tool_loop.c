@@ -1,13 +1,9 @@
-/* A small coding agent over the C API: the model answers, its tool calls run in a workspace folder,
- * their results go back, until it stops calling tools.
+/* A small coding agent over the C API: the user says one task after the other, the model answers,
+ * its tool calls run in a workspace folder, their results go back, until it stops calling tools.
  *
  * The loop keeps no state of its own. Each step reads from the session where the conversation
  * stands and does the next thing, so a process that was killed at any instant is continued by
- * running the same command again. A tool whose result was not appended yet runs again.
- *
- * With --script the loop also runs the tools that a file names, one line an answer ("read_file
- * notes.txt"), as if the model had called them. That is for models with random weights, which never
- * call a tool; results are always those of really running the tool. */
+ * running the same command again. A tool whose result was not appended yet runs again. */
 #define _XOPEN_SOURCE 700
 #include <cairn/cairn.h>
 #include <inttypes.h>
@@ -18,8 +14,9 @@
 
 #include "workspace_tools.h"
 
-static const char kInstructions[] =
-    "You are a coding agent. Use the tools to look at the workspace and to run its tests.";
+static const char kInstructions[] = "You are Cairn, a coding agent in a small repository.";
+
+enum { kMostTasks = 64 };
 
 /* ---- What the user asked for ---------------------------------------------------------------- */
 
@@ -28,26 +25,25 @@ typedef struct settings {
   const char* store;
   const char* session;
   const char* workspace;
-  const char* prompt;
-  const char* script;     /* NULL = none */
+  const char* tasks[kMostTasks];
+  size_t n_tasks;
   const char* account;    /* NULL = none */
   const char* transcript; /* NULL = none */
   cairn_turn_options turn;
   int32_t thinking;
-  long max_answers;
+  long max_calls;
 } settings;
 
 static const char kUsage[] =
     "usage: tool_loop --model DIR --store DIR [options]\n"
     "  --session NAME      session in the store (agent)\n"
     "  --workspace DIR     folder that the tools work in (.)\n"
-    "  --prompt TEXT       the task, used when the session is new\n"
+    "  --task TEXT         what the user says; several are said one after the other\n"
     "  --max-tokens N      of one answer (512)\n"
-    "  --max-answers N     of the session (16)\n"
+    "  --max-calls N       answers with calls after one task (16)\n"
     "  --seed N            of sampling (0)\n"
     "  --greedy            always take the most likely token\n"
     "  --thinking          the model reasons before it answers; for a new session\n"
-    "  --script FILE       tools to run after each answer, one line each: TOOL PATH\n"
     "  --account FILE      write what was reused, computed and stored, as key=value lines\n"
     "  --transcript FILE   write every answer of the session\n";
 
@@ -57,9 +53,8 @@ static const char** text_setting(settings* s, const char* name) {
     const char* name;
     const char** value;
   } table[] = {
-      {"--model", &s->model},         {"--store", &s->store},           {"--session", &s->session},
-      {"--workspace", &s->workspace}, {"--prompt", &s->prompt},         {"--script", &s->script},
-      {"--account", &s->account},     {"--transcript", &s->transcript},
+      {"--model", &s->model},         {"--store", &s->store},     {"--session", &s->session},
+      {"--workspace", &s->workspace}, {"--account", &s->account}, {"--transcript", &s->transcript},
   };
   for (size_t i = 0; i < sizeof table / sizeof table[0]; ++i) {
     if (strcmp(name, table[i].name) == 0) return table[i].value;
@@ -73,8 +68,8 @@ static int parse_number(settings* s, const char* name, const char* text) {
   if (end == text || *end != '\0' || value < 0) return 0;
   if (strcmp(name, "--max-tokens") == 0) {
     s->turn.max_tokens = (int32_t)value;
-  } else if (strcmp(name, "--max-answers") == 0) {
-    s->max_answers = (long)value;
+  } else if (strcmp(name, "--max-calls") == 0) {
+    s->max_calls = (long)value;
   } else if (strcmp(name, "--seed") == 0) {
     s->turn.seed = (uint64_t)value;
   } else {
@@ -87,6 +82,7 @@ static int parse_number(settings* s, const char* name, const char* text) {
 static int parse_arguments(int argc, char** argv, settings* s) {
   for (int i = 1; i < argc; ++i) {
     const char** text = text_setting(s, argv[i]);
+    if (strcmp(argv[i], "--task") == 0 && s->n_tasks < kMostTasks) text = &s->tasks[s->n_tasks++];
     if (strcmp(argv[i], "--thinking") == 0) {
       s->thinking = 1;
     } else if (strcmp(argv[i], "--greedy") == 0) {
@@ -101,7 +97,7 @@ static int parse_arguments(int argc, char** argv, settings* s) {
       ++i;
     }
   }
-  return s->model != NULL && s->store != NULL;
+  return s->model != NULL && s->store != NULL && s->n_tasks > 0;
 }
 
 /* ---- The agent ------------------------------------------------------------------------------ */
@@ -129,6 +125,7 @@ typedef struct agent {
 } agent;
 
 static const char* dim(void) { return isatty(STDOUT_FILENO) ? "\033[2m" : ""; }
+static const char* bold(void) { return isatty(STDOUT_FILENO) ? "\033[1m" : ""; }
 static const char* plain(void) { return isatty(STDOUT_FILENO) ? "\033[0m" : ""; }
 
 /* Puts bytes into the transcript at once: another process may watch it grow. */
@@ -166,13 +163,9 @@ static void close_everything(agent* a) {
 
 /* ---- One answer ----------------------------------------------------------------------------- */
 
-static void print_reuse(agent* a, const cairn_event* event) {
+static void count_reuse(agent* a, const cairn_event* event) {
   cairn_reuse r = CAIRN_REUSE_INIT;
   if (cairn_event_get_reuse(event, &r, NULL) != CAIRN_OK) return;
-  printf("%s[prompt %" PRId64 " tokens: %" PRId64 " from memory, %" PRId64 " from disk, %" PRId64
-         " prefilled; %" PRId64 " replayed, %s, restored in %.1f ms. %s]%s\n",
-         dim(), r.prompt_tokens, r.from_memory, r.from_disk, r.prefilled, r.replayed,
-         r.exact ? "exact" : "bounded", r.restore_ms, r.detail, plain());
   a->account.prompt_tokens += r.prompt_tokens;
   a->account.from_memory += r.from_memory;
   a->account.from_disk += r.from_disk;
@@ -185,6 +178,10 @@ static void print_reuse(agent* a, const cairn_event* event) {
   a->account.first_replayed = r.replayed;
   a->account.first_prefilled = r.prefilled;
   a->account.first_restore_ms = r.restore_ms;
+  if (r.from_disk == 0) return; /* what a process that goes on finds is worth a line */
+  printf("%s[prompt of %" PRId64 " tokens: %" PRId64 " from disk in %.1f ms, %" PRId64
+         " prefilled; %s]%s\n",
+         dim(), r.prompt_tokens, r.from_disk, r.restore_ms, r.prefilled, r.detail, plain());
 }
 
 static void count_usage(agent* a, const cairn_event* event) {
@@ -205,7 +202,15 @@ static void begin_block(agent* a, int32_t kind, const char* tool_name) {
   transcribe_text(a, "\n<call> ");
   transcribe_text(a, tool_name);
   transcribe_text(a, " ");
-  printf("\n%s ", tool_name);
+}
+
+/* The same for the terminal: reasoning is dim, a call starts with an arrow. */
+static void show_block(int32_t kind, const char* tool_name) {
+  if (kind == CAIRN_BLOCK_TOOL_CALL) {
+    printf("%s\n-> %s ", plain(), tool_name);
+  } else {
+    printf("%s\n", kind == CAIRN_BLOCK_REASONING ? dim() : plain());
+  }
 }
 
 /* Shows one event. Returns the code of the turn's failure, if that is what it reports. */
@@ -215,15 +220,19 @@ static cairn_code show_event(agent* a, const cairn_event* event, int32_t* open_b
   cairn_tool_call call = CAIRN_TOOL_CALL_INIT;
   size_t n_bytes = 0;
   const char* bytes = cairn_event_bytes(event, &n_bytes);
-  if (kind == CAIRN_EVENT_TURN_STARTED) print_reuse(a, event);
+  if (kind == CAIRN_EVENT_TURN_STARTED) count_reuse(a, event);
   if (kind == CAIRN_EVENT_USAGE) count_usage(a, event);
   if (kind == CAIRN_EVENT_BLOCK_BEGIN && block_kind == CAIRN_BLOCK_TOOL_CALL &&
       cairn_event_get_tool_call(event, &call, NULL) == CAIRN_OK) {
     begin_block(a, block_kind, call.name);
+    show_block(block_kind, call.name);
     *open_block = cairn_event_block(event);
   }
   if (kind == CAIRN_EVENT_BLOCK_BYTES) {
-    if (*open_block != cairn_event_block(event)) begin_block(a, block_kind, "");
+    if (*open_block != cairn_event_block(event)) {
+      begin_block(a, block_kind, "");
+      show_block(block_kind, "");
+    }
     *open_block = cairn_event_block(event);
     transcribe(a, bytes, n_bytes);
     fwrite(bytes, 1, n_bytes, stdout);
@@ -248,7 +257,7 @@ static cairn_code read_turn(agent* a, cairn_turn* turn) {
     if (failure != CAIRN_OK) return failure;
   }
   transcribe_text(a, "\n");
-  puts("");
+  puts(plain());
   return CAIRN_OK;
 }
 
@@ -266,7 +275,7 @@ static cairn_code answer(agent* a, size_t number, int resume) {
   if (code != CAIRN_OK) return code;
   a->account.turns += 1;
   a->account.resumed_turns += resume;
-  printf("\n%s[answer %zu%s]%s\n", dim(), number, resume ? ", interrupted: going on" : "", plain());
+  if (resume) printf("%s[answer %zu was interrupted: going on]%s\n", dim(), number, plain());
   begin_answer(a, number);
   code = read_turn(a, turn);
   cairn_turn_destroy(&turn);
@@ -275,93 +284,51 @@ static cairn_code answer(agent* a, size_t number, int resume) {
 
 /* ---- Where the conversation stands ---------------------------------------------------------- */
 
-typedef struct tool_request {
-  char id[128];
-  char name[128];
-  char path[kMaxPathBytes];
-} tool_request;
-
-/* Line `index` of the script that is neither empty nor a comment: "TOOL PATH". 0 if there is none.
- */
-static int scripted_request(const char* script, size_t index, tool_request* request) {
-  char line[kMaxPathBytes + sizeof request->name];
-  size_t n_lines = 0;
-  int found = 0;
-  FILE* file = script == NULL ? NULL : fopen(script, "r");
-  while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
-    request->path[0] = '\0';
-    const int n_fields = sscanf(line, "%127s %1023[^\n]", request->name, request->path);
-    if (n_fields >= 1 && request->name[0] != '#') found = n_lines++ == index;
-  }
-  if (file != NULL) fclose(file);
-  snprintf(request->id, sizeof request->id, "script_%zu", index + 1);
-  return found;
-}
-
-/* Call `index` of the message as a request. */
-static cairn_code requested_call(const cairn_message_list* list, size_t message, size_t index,
-                                 tool_request* request, cairn_error** error) {
-  cairn_tool_call call = CAIRN_TOOL_CALL_INIT;
-  const cairn_code code = cairn_message_list_get_tool_call(list, message, index, &call, error);
-  if (code != CAIRN_OK) return code;
-  snprintf(request->id, sizeof request->id, "%s", call.id);
-  snprintf(request->name, sizeof request->name, "%s", call.name);
-  json_string_member(call.arguments_json, "path", request->path, sizeof request->path);
-  return CAIRN_OK;
-}
-
 typedef enum step { kAppendSystem, kAppendUser, kAnswer, kResume, kRunTool, kFinished } step;
 
 typedef struct position {
   step next;
-  size_t n_answers;
-  tool_request tool; /* kRunTool */
+  size_t n_answers, n_tasks; /* so far */
+  size_t message, call;      /* kRunTool: the call that waits for its result */
 } position;
 
-/* After an answer: its own calls in order, then the script's line, whose result the user says;
- * n_results of them are done. */
-static cairn_code after_answer(agent* a, const cairn_message_list* list, size_t answer_index,
-                               size_t n_calls, size_t n_results, position* where) {
-  tool_request* tool = &where->tool;
-  where->next = kRunTool;
-  if (n_results < n_calls) return requested_call(list, answer_index, n_results, tool, &a->error);
-  const int scripted = scripted_request(a->settings.script, where->n_answers - 1, tool);
-  if (scripted && n_results == n_calls) return CAIRN_OK;
-  where->next = n_results > 0 ? kAnswer : kFinished;
-  return CAIRN_OK;
-}
-
-static cairn_code find_position(agent* a, position* where) {
+/* The messages since the last task decide. */
+static cairn_code find_position(agent* a, cairn_message_list* list, position* where) {
+  const settings* s = &a->settings;
   cairn_session_info info = CAIRN_SESSION_INFO_INIT;
-  cairn_message_list* list = NULL;
   cairn_message message = CAIRN_MESSAGE_INIT;
-  size_t answer_index = 0, n_calls = 0, n_results = 0;
+  size_t n_calls = 0, n_results = 0, n_answers_with_calls = 0;
+  int answered = 1;
   memset(where, 0, sizeof *where);
   cairn_code code = cairn_session_get_info(a->session, &info, &a->error);
-  if (!code) code = cairn_session_get_messages(a->session, &list, &a->error);
-  const size_t n_messages = cairn_message_list_size(list);
-  for (size_t i = 0; !code && i < n_messages; ++i) {
+  for (size_t i = 0; !code && i < cairn_message_list_size(list); ++i) {
     code = cairn_message_list_get(list, i, &message, &a->error);
-    if (message.role == CAIRN_ROLE_TOOL || message.role == CAIRN_ROLE_USER) ++n_results;
+    if (message.role == CAIRN_ROLE_TOOL) ++n_results;
+    if (message.role == CAIRN_ROLE_USER) {
+      where->n_tasks += 1;
+      n_calls = n_results = n_answers_with_calls = 0;
+      answered = 0;
+    }
     if (message.role != CAIRN_ROLE_ASSISTANT) continue;
     where->n_answers += 1;
-    answer_index = i;
+    where->message = i;
     n_calls = message.n_tool_calls;
     n_results = 0;
+    n_answers_with_calls += n_calls > 0;
+    answered = n_calls == 0;
   }
+  where->call = n_results;
   if (info.turn_open) {
     where->next = kResume;
-  } else if (n_messages < 2) {
-    where->next = n_messages == 0 ? kAppendSystem : kAppendUser;
-  } else if (where->n_answers == 0) {
+  } else if (cairn_message_list_size(list) == 0) {
+    where->next = kAppendSystem;
+  } else if (n_results < n_calls) {
+    where->next = kRunTool;
+  } else if (!answered && n_answers_with_calls < (size_t)s->max_calls) {
     where->next = kAnswer;
-  } else if (!code) {
-    code = after_answer(a, list, answer_index, n_calls, n_results, where);
+  } else {
+    where->next = where->n_tasks < s->n_tasks ? kAppendUser : kFinished;
   }
-  if (where->next == kAnswer && where->n_answers >= (size_t)a->settings.max_answers) {
-    where->next = kFinished;
-  }
-  cairn_message_list_destroy(&list);
   return code;
 }
 
@@ -394,34 +361,39 @@ static cairn_code transcribe_history(agent* a) {
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
-static cairn_code use_tool(agent* a, const tool_request* request) {
+static cairn_code use_tool(agent* a, const cairn_message_list* list, const position* where) {
   static tool_result result;
-  const int scripted = strncmp(request->id, "script_", 7) == 0;
-  run_tool(a->settings.workspace, request->name, request->path, &result);
+  cairn_tool_call call = CAIRN_TOOL_CALL_INIT;
+  cairn_code code =
+      cairn_message_list_get_tool_call(list, where->message, where->call, &call, &a->error);
+  if (code != CAIRN_OK) return code;
+  run_tool(a->settings.workspace, call.id, call.name, call.arguments_json, &result);
   a->account.tools_run += 1;
-  printf("\n%s[%s%s%s%s]%s\n%s\n", dim(), request->name, request->path[0] ? " " : "", request->path,
-         scripted ? ", called by the script, not by the model" : "", plain(), result.text);
-  if (scripted) { /* no call of the model waits for it */
-    return cairn_session_append_user(a->session, result.text, result.n_bytes, &a->error);
-  }
-  return cairn_session_append_tool_result(a->session, request->id, CAIRN_CSTRING, result.text,
+  printf("%s%s%s\n", dim(), result.text, plain());
+  code = cairn_session_append_tool_result(a->session, call.id, CAIRN_CSTRING, result.text,
                                           result.n_bytes, &a->error);
+  if (code == CAIRN_OK) tool_result_stored(a->settings.workspace, call.id);
+  return code;
 }
 
-static cairn_code take_step(agent* a, const position* where) {
-  const settings* s = &a->settings;
+static cairn_code say_task(agent* a, const char* task) {
+  printf("\n%s> %s%s\n", bold(), task, plain());
+  return cairn_session_append_user(a->session, task, CAIRN_CSTRING, &a->error);
+}
+
+static cairn_code take_step(agent* a, const cairn_message_list* list, const position* where) {
   switch (where->next) {
     case kAppendSystem:
       return cairn_session_append_system(a->session, kInstructions, CAIRN_CSTRING, kToolsJson,
                                          CAIRN_CSTRING, &a->error);
     case kAppendUser:
-      return cairn_session_append_user(a->session, s->prompt, CAIRN_CSTRING, &a->error);
+      return say_task(a, a->settings.tasks[where->n_tasks]);
     case kAnswer:
       return answer(a, where->n_answers + 1, 0);
     case kResume:
       return answer(a, where->n_answers + 1, 1);
     case kRunTool:
-      return use_tool(a, &where->tool);
+      return use_tool(a, list, where);
     case kFinished:
       break;
   }
@@ -429,12 +401,15 @@ static cairn_code take_step(agent* a, const position* where) {
 }
 
 static cairn_code run_agent(agent* a) {
-  position where = {kAppendSystem, 0, {"", "", ""}};
+  position where = {kAppendSystem, 0, 0, 0, 0};
   cairn_code code = open_everything(a);
   if (!code) code = transcribe_history(a);
   while (!code && where.next != kFinished) {
-    code = find_position(a, &where);
-    if (!code) code = take_step(a, &where);
+    cairn_message_list* list = NULL;
+    code = cairn_session_get_messages(a->session, &list, &a->error);
+    if (!code) code = find_position(a, list, &where);
+    if (!code) code = take_step(a, list, &where);
+    cairn_message_list_destroy(&list);
   }
   return code;
 }
@@ -475,11 +450,8 @@ static cairn_code report_account(agent* a) {
 int main(int argc, char** argv) {
   agent a;
   memset(&a, 0, sizeof a);
-  a.settings = (settings){.session = "agent",
-                          .workspace = ".",
-                          .prompt = "Find out why the tests fail.",
-                          .turn = CAIRN_TURN_OPTIONS_INIT,
-                          .max_answers = 16};
+  a.settings = (settings){
+      .session = "agent", .workspace = ".", .turn = CAIRN_TURN_OPTIONS_INIT, .max_calls = 16};
   a.settings.turn.max_tokens = 512;
   if (!parse_arguments(argc, argv, &a.settings)) {
     fputs(kUsage, stderr);

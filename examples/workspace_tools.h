@@ -1,13 +1,20 @@
-/* The tools of the example agent: read_file, list_dir and run_tests inside one folder. */
+/* The tools of the example agent, inside one folder: list_dir, read_file, search, edit_file,
+ * run_tests, calc and remember. */
 #ifndef CAIRN_EXAMPLES_WORKSPACE_TOOLS_H_
 #define CAIRN_EXAMPLES_WORKSPACE_TOOLS_H_
 
 #include <stddef.h>
 
-/* The tools as the model is told about them: a JSON array in the OpenAI shape. */
+/* The tools as the model is told about them: a JSON array in the OpenAI shape. cairn-nano was
+ * trained with this very text and with results as run_tool gives them. */
 extern const char kToolsJson[];
 
-enum { kMaxResultBytes = 8192, kMaxPathBytes = 1024 };
+enum {
+  kMaxResultBytes = 8192,
+  kMaxPathBytes = 1024,
+  kMaxArgumentBytes = 8192,
+  kTestSeconds = 60 /* a run of the tests is ended after them */
+};
 
 /* A tool's answer: UTF-8 text, always ended by a zero. */
 typedef struct tool_result {
@@ -15,15 +22,23 @@ typedef struct tool_result {
   size_t n_bytes;
 } tool_result;
 
-/* Runs the tool `name` in `workspace`. `path` is relative to it and cannot leave it: absolute
- * paths,
- * ".." and links to the outside are refused. What goes wrong (an unknown tool, a missing file) is
- * the answer's text, since the model has to hear of it. run_tests runs the workspace's own
- * run_tests.sh with the rights of this process. */
-void run_tool(const char* workspace, const char* name, const char* path, tool_result* result);
+/* Runs the tool `name` with a JSON object of arguments in the folder `workspace`. Paths are
+ * relative to it and cannot leave it: absolute paths, "..", hidden files and links to the outside
+ * are refused. What goes wrong (an unknown tool, a missing file) is the answer's text, since the
+ * model has to hear of it. run_tests runs the workspace's own run_tests.sh with the rights of this
+ * process.
+ *
+ * A process may be killed after a tool has run and before its result was stored. Running the call
+ * again then has to end in the same state with the same result: edit_file remembers in the
+ * workspace's folder .agent what it did for the call `call_id`, which is unique in a session; the
+ * others may simply run again. */
+void run_tool(const char* workspace, const char* call_id, const char* name,
+              const char* arguments_json, tool_result* result);
 
-/* Copies the string member `key` of a JSON object to `value`, decoded and ended by a zero. Returns
- * 0, and "" in `value`, if there is no such member, it is no string, or it does not fit. */
-int json_string_member(const char* json, const char* key, char* value, size_t value_size);
+/* To be called once the session has the result of a call. */
+void tool_result_stored(const char* workspace, const char* call_id);
+
+/* 1 if the tool changes files or runs a program, so that a person should be asked first. */
+int tool_needs_consent(const char* name);
 
 #endif

@@ -20,6 +20,13 @@ import tempfile
 import time
 
 MAX_PROCESSES = 20  # of one round
+TASKS = (
+    "What is gateway_port in network/router.toml?",
+    "The branch of Willow is copper.",
+    "Fix the failing test.",
+    "Set album_limit in storage/archive.yaml to 750.",
+    "Which branch does Willow have?",
+)
 
 
 class Agent:
@@ -28,12 +35,14 @@ class Agent:
         self.transcript = work / f"{name}.transcript"
         self.account = work / f"{name}.account"
         self.store = work / f"{name}.store"
+        self.workspace = work / f"{name}.workspace"
+        shutil.copytree(source / "examples/workspace", self.workspace)
         self.command = [
             options.tool_loop,
             "--model", source / "examples/models/tiny-a",
             "--store", self.store,
-            "--workspace", source / "examples/workspace",
-            "--script", source / "examples/tool_script.txt",
+            "--workspace", self.workspace,
+            *(part for task in TASKS for part in ("--task", task)),
             "--max-tokens", "60",
             "--seed", "11",
             "--transcript", self.transcript,
@@ -65,13 +74,18 @@ class Agent:
     def shown(self):
         return self.transcript.read_bytes() if self.transcript.exists() else b""
 
+    def files(self):
+        """What the tools made of the workspace."""
+        found = (p for p in self.workspace.rglob("*") if p.is_file())
+        return {p.relative_to(self.workspace): p.read_bytes() for p in found}
+
     def resumed_mid_answer(self):
         return "resumed_turns=1" in self.account.read_text()
 
 
-def one_round(options, work, expected, duration, seed):
+def one_round(options, work, reference, duration, seed):
     """Returns the number of kills and whether an answer was continued in the middle."""
-    draw = random.Random(seed)
+    draw, expected = random.Random(seed), reference.shown()
     agent = Agent(options, work, f"round_{seed}")
     kills, mid_answer = 0, False
     while True:
@@ -89,6 +103,8 @@ def one_round(options, work, expected, duration, seed):
             sys.exit(f"seed {seed}: kill {kills}: what was shown is not a beginning of the answers")
     if shown != expected:
         sys.exit(f"seed {seed}: after {kills} kills the answers differ from the uninterrupted run")
+    if agent.files() != reference.files():
+        sys.exit(f"seed {seed}: after {kills} kills the workspace differs")
     shutil.rmtree(agent.store)
     return kills, mid_answer
 
@@ -107,12 +123,11 @@ def main():
         began = time.monotonic()
         reference.run_to_end()
         duration = time.monotonic() - began
-        expected = reference.shown()
-        print(f"uninterrupted: {duration:.2f} s, {len(expected)} bytes of answers")
+        print(f"uninterrupted: {duration:.2f} s, {len(reference.shown())} bytes of answers")
 
         kills, continued, seed = 0, 0, options.seed
         while kills < options.kills:
-            n, mid_answer = one_round(options, work, expected, duration, seed)
+            n, mid_answer = one_round(options, work, reference, duration, seed)
             kills += n
             continued += mid_answer
             print(f"seed {seed}: {n} kills, equal", flush=True)
