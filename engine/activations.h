@@ -24,7 +24,9 @@ struct Activations {
         normed(collapsed.size()),
         sublayer_out(collapsed.size()),
         top_k(size(max_rows, config.index_top_k)),
-        kept_blocks(static_cast<std::size_t>(max_rows)) {}
+        kept_blocks(static_cast<std::size_t>(max_rows)),
+        taps(size(max_rows, static_cast<std::int64_t>(config.draft_target_layers.size()),
+                  config.dim)) {}
 
   std::int64_t max_rows;
   std::vector<float> h;              // [rows, hc, dim] residual streams
@@ -38,6 +40,7 @@ struct Activations {
   std::vector<std::int32_t> top_k;   // [rows, index_top_k] last published list, -1 padded
   // Candidate pool of each row, by block; empty = everything visible is in the pool.
   std::vector<std::vector<std::uint8_t>> kept_blocks;
+  std::vector<float> taps;  // [rows, targets, dim] means of the streams that draft stages look at
   std::vector<std::byte>
       window_rows;    // rows of the ring that the chunk needs, then the chunk's own
   StepMemory memory;  // of all that lives no longer than a layer

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "engine/compressor.h"
 #include "engine/indexer.h"
@@ -198,6 +199,42 @@ void attention(const LayerContext& ctx, const AttentionWeights& w, int layer,
            o.data() + (row - from) * width);
   });
   attention_output(ctx, w, o, positions, a.sublayer_out.data() + from * config.dim);
+}
+
+void draft_attention(const LayerContext& ctx, const AttentionWeights& w, const DraftBlock& block,
+                     Activations& a) {
+  const ModelConfig& config = ctx.config;
+  StepVector<std::int64_t> positions(usize(block.n), &ctx.memory);
+  std::iota(positions.begin(), positions.end(), block.first);
+  const LinearInput x(ctx, a.normed.data(), block.n, config.dim);
+  const StepVector<float> kv = window_kv(ctx, w, x, positions);
+
+  // The ring's rows in the order of their positions, then the block's.
+  const WindowRing& ring = block.ring;
+  const std::int64_t row_bytes = kernels::row_bytes(ctx.arithmetic.window_format, config.head_dim);
+  const std::int64_t n_slots = static_cast<std::int64_t>(ring.rows.size()) / row_bytes;
+  const std::int64_t n_context = ring.end == block.first ? ring.end - ring.begin : 0;
+  a.window_rows.resize(usize((n_context + block.n) * row_bytes));
+  std::byte* out = a.window_rows.data();
+  for (std::int64_t p = block.first - n_context; p < block.first; ++p, out += row_bytes) {
+    std::memcpy(out, ring.rows.data() + p % n_slots * row_bytes, usize(row_bytes));
+  }
+  for (std::int64_t i = 0; i < block.n; ++i, out += row_bytes) {
+    ctx.k.encode_row(ctx.arithmetic.window_format, kv.data() + i * config.head_dim, config.head_dim,
+                     out);
+  }
+  StepVector<std::int32_t> slots(usize(block.n * config.window), -1, &ctx.memory);
+  for (std::int64_t i = 0; i < block.n; ++i) {
+    const auto of_row = slots.begin() + static_cast<std::ptrdiff_t>(i * config.window);
+    std::iota(of_row, of_row + static_cast<std::ptrdiff_t>(n_context + block.n), 0);
+  }
+
+  const StepVector<float> qr_values = low_rank_queries(ctx, w, x);
+  const LinearInput qr(ctx, qr_values.data(), block.n, config.q_rank);
+  const StepVector<float> q = head_queries(ctx, w, qr, positions);
+  StepVector<float> o(q.size(), &ctx.memory);
+  attend(ctx, w, q.data(), block.n, a.window_rows.data(), slots.data(), {}, nullptr, o.data());
+  attention_output(ctx, w, o, positions, a.sublayer_out.data());
 }
 
 }  // namespace cairn::engine

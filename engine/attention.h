@@ -42,6 +42,17 @@ void attention_output(const LayerContext& ctx, const AttentionWeights& w, std::s
 void attention(const LayerContext& ctx, const AttentionWeights& w, int layer,
                const ActiveRows& rows, const Chunk& chunk, Activations& a);
 
+// The inputs of a draft stage: `n` rows at positions first, first+1, ... that see the keys in
+// `ring`, which end before `first`, and each other, whatever their order.
+struct DraftBlock {
+  std::int64_t first = 0, n = 0;
+  const WindowRing& ring;
+};
+// The same sublayer in a draft stage (spec/dspark.md section 4), for rows 0 .. block.n-1. A ring
+// that ends elsewhere counts as empty. ctx: LoadedModel::draft_context().
+void draft_attention(const LayerContext& ctx, const AttentionWeights& w, const DraftBlock& block,
+                     Activations& a);
+
 }  // namespace cairn::engine
 
 #endif  // CAIRN_ENGINE_ATTENTION_H_

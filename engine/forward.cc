@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/draft.h"
 #include "engine/engram.h"
 #include "engine/layer.h"
 #include "engine/linear.h"
@@ -83,6 +84,7 @@ bool forward(const LoadedModel& model, kernels::Context& run, std::span<const Fo
   }
   const Chunk chunk{n, parts, model.engram()};
   prefetch_engram(model, run, chunk);
+  std::int64_t drafts_from = 0;  // first row that all target layers see
   for (int index = 0; index < model.config().n_layers; ++index) {
     if (stop_requested && stop_requested()) return false;
     const auto at = static_cast<std::size_t>(index);
@@ -90,8 +92,15 @@ bool forward(const LoadedModel& model, kernels::Context& run, std::span<const Fo
     const ActiveRows rows = inputs.size() > 1
                                 ? ActiveRows{}
                                 : active_rows(inputs[0].plan.layers[at], inputs[0].first, n);
-    layer(model.layer_context(index, run), model.weights().layers[at], index, rows, chunk, a);
+    const LayerContext ctx = model.layer_context(index, run);
+    if (const int target = draft_target(model.config(), index); target >= 0) {
+      const std::int64_t from = first_read_row(ctx.plan, rows);
+      keep_tap(ctx, target, from, chunk, a);
+      drafts_from = std::max(drafts_from, from);
+    }
+    layer(ctx, model.weights().layers[at], index, rows, chunk, a);
   }
+  if (model.has_drafts()) append_draft_keys(model, run, drafts_from, chunk, a);
   heads(model, model.layer_context(model.config().n_layers - 1, run), inputs, a);
   return true;
 }

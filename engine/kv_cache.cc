@@ -50,7 +50,8 @@ KvCache::KvCache(const ModelConfig& config, const Arithmetic& arithmetic)
       window_row_bytes_(kernels::row_bytes(arithmetic.window_format, config.head_dim)),
       main_row_bytes_(kernels::row_bytes(arithmetic.main_format, config.head_dim)),
       index_row_bytes_(kernels::row_bytes(arithmetic.index_format, config.index_head_dim)),
-      windows_(usize(config.n_layers)) {
+      n_layers_(usize(config.n_layers)),
+      windows_(usize(config.n_layers + config.n_draft_stages)) {
   for (WindowRing& ring : windows_) ring.rows.resize(usize(window_ * window_row_bytes_));
   for (const int layer : config.kv_source_layers) {
     GlobalKv source;
@@ -189,9 +190,11 @@ std::vector<std::byte> KvCache::export_tail() const {
     writer.put(source.carry_values.data(), carry);
     writer.put(source.carry_gates.data(), carry);
   }
+  const std::int64_t position = windows_[0].end;
   for (const WindowRing& ring : windows_) {
-    writer.put(&ring.begin, sizeof ring.begin);
-    for (std::int64_t p = ring.begin; p < ring.end; ++p) {
+    const std::int64_t begin = ring.end == position ? ring.begin : position;
+    writer.put(&begin, sizeof begin);
+    for (std::int64_t p = begin; p < position; ++p) {
       writer.put(ring.rows.data() + p % window_ * window_row_bytes_, usize(window_row_bytes_));
     }
   }
@@ -215,7 +218,12 @@ bool KvCache::import_tail(std::int64_t position, std::span<const std::byte> tail
       return false;
     }
   }
-  for (WindowRing& ring : windows_) {
+  for (std::size_t i = 0; i < windows_.size(); ++i) {
+    WindowRing& ring = windows_[i];
+    if (i >= n_layers_ && reader.at_end()) {
+      ring.begin = ring.end = position;
+      continue;
+    }
     if (!reader.take(&ring.begin, sizeof ring.begin)) return false;
     if (ring.begin > position || ring.begin < std::max<std::int64_t>(0, position - window_)) {
       return false;

@@ -1,8 +1,9 @@
 // All state that attention needs of one sequence, in the packed formats: a ring of the newest
-// `window` rows for every layer; the global rows (main KV, index keys) of the KV source layers, in
-// pages of one block of tokens; and the unfinished group of every source layer
-// (spec/architecture.md sections 7.2, 7.3, 10). Pages of whole blocks are immutable and may be
-// shared with other sequences; all else is this sequence's own. Confined to the engine's strand.
+// `window` rows for every layer and, behind those, every draft stage; the global rows (main KV,
+// index keys) of the KV source layers, in pages of one block of tokens; and the unfinished group of
+// every source layer (spec/architecture.md sections 7.2, 7.3, 10). Pages of whole blocks are
+// immutable and may be shared with other sequences; all else is this sequence's own. Confined to
+// the engine's strand.
 #ifndef CAIRN_ENGINE_KV_CACHE_H_
 #define CAIRN_ENGINE_KV_CACHE_H_
 
@@ -100,6 +101,7 @@ class KvCache {
   // (session/FORMAT.md "Tail payload"). After seal_pages().
   std::vector<std::byte> export_tail() const;
   // On top of the position/kBlockTokens pages before it. False: the bytes do not fit this model.
+  // Rings of draft stages may be missing at the end, as in older tails; they are empty then.
   bool import_tail(std::int64_t position, std::span<const std::byte> tail);
 
   // Bytes beside the pages, which no other sequence can share: rings, unfinished groups, the open
@@ -117,6 +119,7 @@ class KvCache {
   int window_ = 0, head_dim_ = 0;
   kernels::RowFormat main_format_, index_format_;
   std::int64_t window_row_bytes_ = 0, main_row_bytes_ = 0, index_row_bytes_ = 0, block_bytes_ = 0;
+  std::size_t n_layers_ = 0;  // the rings of the draft stages follow theirs
   std::vector<WindowRing> windows_;
   std::vector<GlobalKv> sources_;
   std::vector<KvPagePtr> pages_;  // of whole blocks

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "engine/attention.h"
 #include "engine/engram.h"
 #include "engine/moe.h"
 
@@ -58,45 +57,30 @@ void enter_sublayer(const LayerContext& ctx, const SublayerOutput& last, const f
                                   .comb = next.comb}});
 }
 
-}  // namespace
-
-void layer(const LayerContext& ctx, const LayerWeights& w, int index, const ActiveRows& rows,
-           const Chunk& chunk, Activations& a) {
+// The sublayers of a layer over the rows from `out_from` on, which leave it; attention, which reads
+// a.normed from `read_from` on and fills a.sublayer_out, is `attend`.
+template <class Attend>
+void sublayers(const LayerContext& ctx, const LayerWeights& w, std::int64_t read_from,
+               std::int64_t out_from, std::int64_t n_out, Activations& a, const Attend& attend) {
   const std::int64_t dim = ctx.config.dim, hc = ctx.config.hc_mult;
-  // Rows that anything in this layer reads, and rows that leave it.
-  const bool owns_global = ctx.plan.mode == LayerMode::kFull;
-  const std::int64_t read_from =
-      owns_global ? std::min(rows.global_from, rows.window_from) : rows.window_from;
-  const std::int64_t out_from = std::min(rows.output_from, chunk.n);
-  const std::int64_t n_read = chunk.n - read_from, n_out = chunk.n - out_from;
-  if (n_read <= 0) return;
-  const StepMemory::Scope scope(ctx.memory);
-  const auto streams = [&](std::int64_t t) { return a.h.data() + t * hc * dim; };
   const auto row = [&](std::vector<float>& v, std::int64_t t, std::int64_t width) {
     return v.data() + t * width;
   };
-
-  if (ctx.plan.engram_slot >= 0) {
-    const auto ids = engram_row_ids(ctx, chunk, read_from);
-    engram_update(ctx, w.engram, engram_kv(ctx, w.engram, engram_rows(ctx, w.engram, ids)),
-                  streams(read_from));
-  }
-
   float* post = row(a.post, out_from, hc);
   float* comb = row(a.comb, out_from, hc * hc);
   float* pre_attention = row(a.pre_attention, out_from, hc);
   float* pre_ffn = row(a.pre_ffn, out_from, hc);
-  const RowsOut out{.h = streams(out_from),
+  const RowsOut out{.h = row(a.h, out_from, hc * dim),
                     .n = n_out,
                     .collapsed = row(a.collapsed, out_from, dim),
                     .normed = row(a.normed, out_from, dim)};
   // Rows that are read but do not leave need no coefficients.
-  collapse_and_norm(ctx, streams(read_from), row(a.pre, read_from, hc), w.attention_norm,
+  collapse_and_norm(ctx, row(a.h, read_from, hc * dim), row(a.pre, read_from, hc), w.attention_norm,
                     out_from - read_from, row(a.collapsed, read_from, dim),
                     row(a.normed, read_from, dim));
   enter_sublayer(ctx, {}, row(a.pre, out_from, hc), w.attention_norm, w.hc_attention, out,
                  {.pre = pre_attention, .post = post, .comb = comb});
-  attention(ctx, w.attention, index, rows, chunk, a);
+  attend();
   if (n_out <= 0) return;
   float* y = row(a.sublayer_out, out_from, dim);
   enter_sublayer(ctx, {.y = y, .post = post, .comb = comb}, pre_attention, w.ffn_norm, w.hc_ffn,
@@ -104,6 +88,35 @@ void layer(const LayerContext& ctx, const LayerWeights& w, int index, const Acti
   moe(ctx, w.moe, out.normed, n_out, y);
   expand(ctx, y, post, comb, n_out, out.h);
   std::copy_n(pre_ffn, n_out * hc, row(a.pre, out_from, hc));  // handed to the next layer
+}
+
+}  // namespace
+
+std::int64_t first_read_row(const LayerPlan& plan, const ActiveRows& rows) {
+  const bool owns_global = plan.mode == LayerMode::kFull;
+  return owns_global ? std::min(rows.global_from, rows.window_from) : rows.window_from;
+}
+
+void layer(const LayerContext& ctx, const LayerWeights& w, int index, const ActiveRows& rows,
+           const Chunk& chunk, Activations& a) {
+  const std::int64_t dim = ctx.config.dim, hc = ctx.config.hc_mult;
+  const std::int64_t read_from = first_read_row(ctx.plan, rows);
+  const std::int64_t out_from = std::min(rows.output_from, chunk.n);
+  if (read_from >= chunk.n) return;
+  const StepMemory::Scope scope(ctx.memory);
+  if (ctx.plan.engram_slot >= 0) {
+    const auto ids = engram_row_ids(ctx, chunk, read_from);
+    engram_update(ctx, w.engram, engram_kv(ctx, w.engram, engram_rows(ctx, w.engram, ids)),
+                  a.h.data() + read_from * hc * dim);
+  }
+  sublayers(ctx, w, read_from, out_from, chunk.n - out_from, a,
+            [&] { attention(ctx, w.attention, index, rows, chunk, a); });
+}
+
+void draft_layer(const LayerContext& ctx, const LayerWeights& w, const DraftBlock& block,
+                 Activations& a) {
+  const StepMemory::Scope scope(ctx.memory);
+  sublayers(ctx, w, 0, 0, block.n, a, [&] { draft_attention(ctx, w.attention, block, a); });
 }
 
 void mix(const LayerContext& ctx, const HyperConnectionWeights& w, const float* h, std::int64_t n,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/activations.h"
+#include "engine/attention.h"
 #include "engine/chunk.h"
 #include "engine/layer_context.h"
 #include "engine/weights.h"
@@ -16,6 +17,15 @@ namespace cairn::engine {
 // Runs layer `index` over the chunk's rows that `rows` asks for: a.h and a.pre in and out.
 void layer(const LayerContext& ctx, const LayerWeights& w, int index, const ActiveRows& rows,
            const Chunk& chunk, Activations& a);
+
+// Of a layer's rows, the first that anything in the layer reads; what enters it is there from this
+// one on.
+std::int64_t first_read_row(const LayerPlan& plan, const ActiveRows& rows);
+
+// Runs a draft stage over the rows of a block: a.h and a.pre in and out, from row 0
+// (spec/dspark.md section 4).
+void draft_layer(const LayerContext& ctx, const LayerWeights& w, const DraftBlock& block,
+                 Activations& a);
 
 // Coefficients of one sublayer for `n` rows: h [n, hc, dim] -> pre, post [n, hc], comb [n, hc, hc].
 void mix(const LayerContext& ctx, const HyperConnectionWeights& w, const float* h, std::int64_t n,

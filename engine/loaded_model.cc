@@ -126,6 +126,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<RuntimeSt
   Result<Weights> weights = bind_weights(config, *model->checkpoint_);
   if (!weights.ok()) return in_folder(folder, weights.status());
   model->weights_ = std::move(*weights);
+  model->settle_drafts();
   if (!config.engram_layers.empty()) {
     CAIRN_ASSIGN_OR_RETURN(model->engram_, make_engram_tables(config, *model->tokenizer_, folder));
   }
@@ -149,13 +150,31 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::synthetic(
   CAIRN_RETURN_IF_ERROR(model->set_config(config));
   CAIRN_ASSIGN_OR_RETURN(model->synthetic_, SyntheticWeights::create(config, synthetic_options));
   model->weights_ = model->synthetic_->weights();
+  model->settle_drafts();
   if (!config.engram_layers.empty()) model->engram_ = model->synthetic_->engram_tables();
   model->activations_ = std::make_unique<Activations>(config, model->max_rows());
   return model;
 }
 
 std::int64_t LoadedModel::max_rows() const {
-  return std::max<std::int64_t>(options_.prefill_chunk, kMaxDecodeRows);
+  return std::max<std::int64_t>({options_.prefill_chunk, kMaxDecodeRows, config_.draft_block});
+}
+
+void LoadedModel::settle_drafts() {
+  if (!has_drafts()) {  // no rings, no taps
+    config_.n_draft_stages = config_.draft_block = 0;
+    config_.draft_target_layers.clear();
+    return;
+  }
+  draft_config_ = config_;
+  draft_config_.n_experts = config_.draft_n_experts;
+  draft_config_.n_active_experts = config_.draft_n_active_experts;
+  draft_config_.window = config_.window + config_.draft_block;
+}
+
+LayerContext LoadedModel::draft_context(kernels::Context& run) const {
+  return {draft_config_,       draft_plan_, kernels_, run, arithmetic_, window_frequencies_.data(),
+          activations_->memory};
 }
 
 LayerContext LoadedModel::layer_context(int index, kernels::Context& run) const {

@@ -58,6 +58,9 @@ class LoadedModel {
 
   // What the functions of layer `index` need. `run` is the calling thread's.
   LayerContext layer_context(int index, kernels::Context& run) const;
+  // Of the draft stages: experts as they have them, a window with room for a block behind it.
+  LayerContext draft_context(kernels::Context& run) const;
+  bool has_drafts() const { return !weights_.draft.stages.empty(); }
 
   TokenId eos() const { return config_.eos_id; }
   TokenId think_end() const { return think_end_; }  // -1 if the tokenizer has none
@@ -78,10 +81,12 @@ class LoadedModel {
   // What follows from the configuration and the options alone.
   Status set_config(ModelConfig config);
   std::int64_t max_rows() const;  // of one pass
+  void settle_drafts();           // once the weights are bound
 
   std::shared_ptr<RuntimeState> runtime_;
   ModelOptions options_;
-  ModelConfig config_;
+  ModelConfig config_, draft_config_;
+  LayerPlan draft_plan_;  // window only
   Arithmetic arithmetic_;
   std::optional<Checkpoint> checkpoint_;       // owns the memory weights_ points into
   std::optional<SyntheticWeights> synthetic_;  // or this

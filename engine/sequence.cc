@@ -115,6 +115,17 @@ void Sequence::abandon_prefill() {
   if (model_->engram()) classes_.resize(tokens_.size());
 }
 
+Status Sequence::propose(TokenId anchor, DraftProposal& out) const {
+  CAIRN_RETURN_IF_ERROR(check_tokens({&anchor, 1}));
+  if (!model_->has_drafts()) {
+    return {StatusCode::kUnsupported, "the checkpoint has no draft stages"};
+  }
+  if (!ready()) return invalid_argument("the sequence is not at a ready position");
+  propose_drafts(*model_, model_->runtime()->compute(), cache_, end_, anchor, model_->activations(),
+                 out);
+  return {};
+}
+
 Status Sequence::prefill(std::span<const TokenId> suffix, const PrefillOptions& options,
                          const StopRequested& stop_requested) {
   CAIRN_RETURN_IF_ERROR(start_prefill(suffix, options));

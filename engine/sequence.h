@@ -12,6 +12,7 @@
 
 #include "cairn/status.h"
 #include "engine/activations.h"
+#include "engine/draft.h"
 #include "engine/forward.h"
 #include "engine/kv_cache.h"
 #include "engine/loaded_model.h"
@@ -69,6 +70,11 @@ class Sequence {
   Status decode(TokenId token, const StopRequested& stop_requested = {}) {
     return prefill({&token, 1}, {}, stop_requested);
   }
+
+  // Guesses the tokens after `anchor`, the token chosen for position(), which is not computed yet.
+  // Changes nothing. kUnsupported: the model has no drafts. kInvalidArgument: not ready(), or an id
+  // outside the vocabulary.
+  Status propose(TokenId anchor, DraftProposal& out) const;
 
   // --- State for a store.
   std::int64_t block_bytes() const { return cache_.block_bytes(); }

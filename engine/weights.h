@@ -79,10 +79,20 @@ struct LayerWeights {
   EngramWeights engram;  // views are null where the layer has none
 };
 
+struct DraftWeights {  // spec/dspark.md
+  Fp8View main_proj;                   // [dim, targets*dim]
+  Bf16View main_norm;                  // [1, dim]
+  std::vector<LayerWeights> stages;    // empty: the checkpoint has none
+  Bf16View norm;                       // [1, dim]
+  Bf16View markov_embed, markov_head;  // [vocab, rank]
+  Bf16View confidence;                 // [1, dim+rank]
+};
+
 struct Weights {
   Bf16View embed, head;  // [vocab, dim]
   Bf16View norm;         // [1, dim]
   std::vector<LayerWeights> layers;
+  DraftWeights draft;
 };
 
 }  // namespace cairn::engine

@@ -101,6 +101,17 @@ Status check_text_tensors(const ModelConfig& config, const Checkpoint& checkpoin
                  "fetch the checkpoint again, or check that config.json belongs to it");
 }
 
+// Drafts are an offer: a checkpoint that has not all of their tensors decodes without.
+bool has_draft_tensors(const ModelConfig& config, const Checkpoint& checkpoint) {
+  if (config.n_draft_stages == 0) return false;
+  const std::vector<ExpectedTensor> all = expected_tensors(config);
+  return std::ranges::all_of(all, [&](const ExpectedTensor& expected) {
+    if (!expected.name.starts_with("mtp.")) return true;
+    const TensorEntry* const found = checkpoint.find(expected.name);
+    return difference(expected, found).empty() && found->aligned();
+  });
+}
+
 // Looks up tensors whose presence, type and shape have been checked.
 class Binder {
  public:
@@ -112,10 +123,26 @@ class Binder {
     weights.head = bf16("head.weight");
     weights.norm = bf16("norm.weight");
     for (int layer = 0; layer < config_.n_layers; ++layer) {
-      weights.layers.push_back(
-          layer_weights(config_.plan[layer], "layers." + std::to_string(layer) + "."));
+      weights.layers.push_back(layer_weights(
+          config_.plan[layer], "layers." + std::to_string(layer) + ".", config_.n_experts));
     }
     return weights;
+  }
+
+  DraftWeights drafts() const {
+    DraftWeights draft;
+    for (int stage = 0; stage < config_.n_draft_stages; ++stage) {
+      const std::string prefix = "mtp." + std::to_string(stage) + ".";
+      draft.stages.push_back(layer_weights({}, prefix, config_.draft_n_experts));
+    }
+    const std::string last = "mtp." + std::to_string(config_.n_draft_stages - 1) + ".";
+    draft.main_proj = fp8("mtp.0.main_proj");
+    draft.main_norm = bf16("mtp.0.main_norm.weight");
+    draft.norm = bf16(last + "norm.weight");
+    draft.markov_embed = bf16(last + "markov_head.embed.weight");
+    draft.markov_head = bf16(last + "markov_head.head.weight");
+    draft.confidence = bf16(last + "confidence_head.proj.weight");
+    return draft;
   }
 
  private:
@@ -149,14 +176,15 @@ class Binder {
     return {bytes(name + ".weight"), bytes(name + ".scale"), rows(t), 2 * cols(t)};
   }
 
-  LayerWeights layer_weights(const LayerPlan& plan, const std::string& prefix) const {
+  LayerWeights layer_weights(const LayerPlan& plan, const std::string& prefix,
+                             int n_experts) const {
     LayerWeights w;
     w.hc_attention = hyper_connection(prefix + "hc_attn_");
     w.hc_ffn = hyper_connection(prefix + "hc_ffn_");
     w.attention_norm = bf16(prefix + "attn_norm.weight");
     w.ffn_norm = bf16(prefix + "ffn_norm.weight");
     w.attention = attention(plan, prefix + "attn.");
-    w.moe = moe(prefix + "ffn.");
+    w.moe = moe(prefix + "ffn.", n_experts);
     if (plan.engram_slot >= 0) w.engram = engram(prefix + "engram.");
     return w;
   }
@@ -197,12 +225,12 @@ class Binder {
     }
     return w;
   }
-  MoeWeights moe(const std::string& prefix) const {
+  MoeWeights moe(const std::string& prefix, int n_experts) const {
     MoeWeights w;
     w.gate = bf16(prefix + "gate.weight");
     w.bias = f32(prefix + "gate.bias");
     w.bias_image = f32(prefix + "gate.bias_vl");
-    for (int expert = 0; expert < config_.n_experts; ++expert) {
+    for (int expert = 0; expert < n_experts; ++expert) {
       const std::string name = prefix + "experts." + std::to_string(expert) + ".";
       w.experts.push_back({.w1 = fp4(name + "w1"), .w3 = fp4(name + "w3"), .w2 = fp4(name + "w2")});
     }
@@ -310,9 +338,12 @@ std::vector<std::string> check_tensors(const ModelConfig& config, const Checkpoi
 
 Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkpoint) {
   CAIRN_RETURN_IF_ERROR(check_text_tensors(config, checkpoint));
-  return bind_tensors(config, [&](const std::string& name) -> const TensorEntry& {
+  const TensorLookup find = [&](const std::string& name) -> const TensorEntry& {
     return *checkpoint.find(name);
-  });
+  };
+  Weights weights = bind_tensors(config, find);
+  if (has_draft_tensors(config, checkpoint)) weights.draft = Binder(config, find).drafts();
+  return weights;
 }
 
 Weights bind_tensors(const ModelConfig& config, const TensorLookup& find) {

@@ -50,7 +50,7 @@ KvCache cache_at(std::int64_t position, std::int64_t ring_rows, std::mt19937& ra
     for (float& v : source.carry_values) v = static_cast<float>(random());
     for (float& v : source.carry_gates) v = static_cast<float>(random());
   }
-  for (int l = 0; l < tiny().n_layers; ++l) {
+  for (int l = 0; l < tiny().n_layers + tiny().n_draft_stages; ++l) {
     const std::int64_t n = std::min(position, ring_rows);
     const auto rows = random_bytes(n * cache.window_row_bytes(), random);
     cache.write_window(l, position - n, n, rows.data());
@@ -116,7 +116,7 @@ TEST(KvCache, sizes_of_the_released_model) {
   const ModelConfig released = config_of(CAIRN_TEST_DATA "/released/config.json");
   const KvCache cache(released, Arithmetic{});
   EXPECT_EQ(cache.block_bytes(), 890 * kBlockTokens);
-  EXPECT_EQ(cache.private_bytes(), 40 * 128 * 528 + 3 * 2 * 2 * 512 * 4);  // rings, carries
+  EXPECT_EQ(cache.private_bytes(), 43 * 128 * 528 + 3 * 2 * 2 * 512 * 4);  // rings, carries
   EXPECT_EQ(cache.sources().size(), 4u);
 }
 

@@ -64,14 +64,44 @@ std::span<const float> row_of(std::span<const float> rows, std::int64_t row, std
   return rows.subspan(static_cast<std::size_t>(row * width), static_cast<std::size_t>(width));
 }
 
+// The draft after `anchor` against a row of golden ids (the anchor first) and confidences.
+Status compare_draft(const Sequence& sequence, TokenId anchor, const float* ids,
+                     const float* confidence, Agreement& agreement) {
+  const bool judged = sequence.model().options().numerics == Numerics::kF32;
+  engine::DraftProposal draft;
+  CAIRN_RETURN_IF_ERROR(sequence.propose(anchor, draft));
+  std::size_t n_equal = 0;
+  while (n_equal < draft.tokens.size() && draft.tokens[n_equal] == ids[n_equal + 1]) ++n_equal;
+  const auto n = static_cast<std::int64_t>(draft.tokens.size());
+  agreement.share("draft ids", static_cast<std::int64_t>(n_equal), n, judged ? 1.0 : 0.0);
+  // A confidence looks at the token before: up to the first other one they are comparable.
+  agreement.compare("draft confidence", judged ? Rule::kNear : Rule::kReport,
+                    draft.confidence.data(), confidence,
+                    std::min(n, static_cast<std::int64_t>(n_equal) + 1));
+  return {};
+}
+
+Status compare_first_draft(const Sequence& sequence, const CaseFile& file, Agreement& agreement) {
+  if (!file.has("dspark_first.ids")) return {};
+  const auto anchor = static_cast<TokenId>(file.integers("greedy_ids")[0]);
+  return compare_draft(sequence, anchor, file.tensor("dspark_first.ids").values.data(),
+                       file.tensor("dspark_first.confidence").values.data(), agreement);
+}
+
 Status decode_along(Sequence& sequence, const CaseFile& file, const std::string& prefix,
-                    LogitsJudge& judge) {
+                    LogitsJudge& judge, Agreement& agreement) {
+  const bool drafts = file.has(prefix + "dspark.ids");
+  const Tensor ids = drafts ? file.tensor(prefix + "dspark.ids") : Tensor{};
+  const Tensor confidence = drafts ? file.tensor(prefix + "dspark.confidence") : Tensor{};
   const std::vector<std::int64_t> greedy = file.integers(prefix + "greedy_ids");
   const Tensor golden = file.tensor(prefix + "decode_logits");
   for (std::int64_t step = 0; step < golden.rows(); ++step) {
     CAIRN_RETURN_IF_ERROR(
         sequence.decode(static_cast<TokenId>(greedy[static_cast<std::size_t>(step)])));
-    judge.row(prefix + "decode_logits", sequence.logits(), golden.row(step));
+    judge.row("decode_logits", sequence.logits(), golden.row(step));
+    if (!drafts || step >= ids.rows()) continue;
+    CAIRN_RETURN_IF_ERROR(compare_draft(sequence, static_cast<TokenId>(ids.row(step)[0]),
+                                        ids.row(step), confidence.row(step), agreement));
   }
   return {};
 }
@@ -171,7 +201,8 @@ Status compare_end_to_end(const ModelPtr& model, const CaseFile& file, Agreement
   CAIRN_RETURN_IF_ERROR(halo.prefill(prompt));
   agreement.compare("own halo = own full pass", Rule::kExact, halo.logits().data(),
                     sequence.logits().data(), vocab);
-  CAIRN_RETURN_IF_ERROR(decode_along(halo, file, "", judge));
+  CAIRN_RETURN_IF_ERROR(compare_first_draft(halo, file, agreement));
+  CAIRN_RETURN_IF_ERROR(decode_along(halo, file, "", judge, agreement));
   CAIRN_RETURN_IF_ERROR(compare_prefill_with_decode(model, halo, agreement));
   compare_selections(model, file, prompt, agreement);
   return {};
@@ -187,13 +218,7 @@ Status compare_lengths(const ModelPtr& model, const CaseFile& file, Agreement& a
     CAIRN_RETURN_IF_ERROR(sequence.prefill(std::span(tokens).first(n)));
     const Tensor golden = file.tensor(prefix + "prefill_logits");
     judge.row("prefill_logits", sequence.logits(), golden.row(golden.rows() - 1));
-    const std::vector<std::int64_t> greedy = file.integers(prefix + "greedy_ids");
-    const Tensor decoded = file.tensor(prefix + "decode_logits");
-    for (std::int64_t step = 0; step < decoded.rows(); ++step) {
-      CAIRN_RETURN_IF_ERROR(
-          sequence.decode(static_cast<TokenId>(greedy[static_cast<std::size_t>(step)])));
-      judge.row("decode_logits", sequence.logits(), decoded.row(step));
-    }
+    CAIRN_RETURN_IF_ERROR(decode_along(sequence, file, prefix, judge, agreement));
     CAIRN_RETURN_IF_ERROR(compare_prefill_with_decode(model, sequence, agreement));
   }
   return {};
@@ -281,7 +306,7 @@ Status compare_replay(const ModelPtr& model, const CaseFile& file, Agreement& ag
                 golden.row(i));
     }
     ring_states[prefix].push_back(rings_of(sequence));
-    CAIRN_RETURN_IF_ERROR(decode_along(sequence, file, prefix, judge));
+    CAIRN_RETURN_IF_ERROR(decode_along(sequence, file, prefix, judge, agreement));
     ring_states[prefix].push_back(rings_of(sequence));
     return {};
   };
