@@ -1,7 +1,8 @@
 """Random names and values from pools too large to memorise, split by a hash.
 
-`Pools(rng, held_out)` draws only names whose hash falls on its side of the split, so that no name,
-path or longer number of the held-out conversations was ever trained on.
+`Pools(rng, held_out)` draws only names whose hash falls on its side of the split, so that no made-up
+word, identifier, key, path or longer number of the held-out conversations was ever trained on. The
+dictionary words that they are made of are vocabulary: a token that was never seen cannot be copied.
 """
 
 import hashlib
@@ -129,6 +130,11 @@ class Pools:
         return self.rng.choice(COLORS) if form < 0.92 else self.code()
 
     def stem(self) -> str:
-        """A file or folder name without ending."""
-        pick = self.rng.choice
-        return self._draw(lambda: pick(NOUNS) if self.rng.random() < 0.5 else self._syllables(2))
+        """A file or folder name without ending: a dictionary word or a made-up one."""
+        if self.rng.random() < 0.5:
+            return self.rng.choice(NOUNS)
+        return self._draw(lambda: self._syllables(2))
+
+    def path(self, folder: str, ending: str) -> str:
+        """A file in a folder."""
+        return self._draw(lambda: f"{folder}/{self.stem()}.{ending}")

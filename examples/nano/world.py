@@ -58,7 +58,7 @@ class Repository:
                 folder = self.pools.stem()
                 if rng.random() < 0.2:
                     folder += "/" + self.pools.stem()
-            path = f"{folder}/{self.pools.stem()}.{ending}"
+            path = self.pools.path(folder, ending)
             if path not in self.files:
                 return path
 

@@ -152,9 +152,14 @@ class Dialogues(unittest.TestCase):
 
     def test_held_out_names_are_never_trained_on(self):
         pools = [names.Pools(random.Random(1), side) for side in (False, True)]
-        for make in ("word", "identifier", "key", "stem", "code"):
+        for make in ("word", "identifier", "key", "code"):
             drawn = [{getattr(p, make)() for _ in range(300)} for p in pools]
             self.assertFalse(drawn[0] & drawn[1], make)
+        paths = [{p.path("billing", "ini") for _ in range(300)} for p in pools]
+        self.assertFalse(paths[0] & paths[1])
+        stems = [{p.stem() for _ in range(2000)} for p in pools]
+        self.assertLessEqual(stems[0] & stems[1], set(names.NOUNS))
+        self.assertEqual(stems[1] & set(names.NOUNS), set(names.NOUNS))
 
 
 class World(unittest.TestCase):
