@@ -157,7 +157,7 @@ class Dialogues(unittest.TestCase):
             self.assertFalse(drawn[0] & drawn[1], make)
         paths = [{p.path("billing", "ini") for _ in range(300)} for p in pools]
         self.assertFalse(paths[0] & paths[1])
-        stems = [{p.stem() for _ in range(2000)} for p in pools]
+        stems = [{p.stem() for _ in range(20000)} for p in pools]
         self.assertLessEqual(stems[0] & stems[1], set(names.NOUNS))
         self.assertEqual(stems[1] & set(names.NOUNS), set(names.NOUNS))
 
