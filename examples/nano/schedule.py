@@ -15,7 +15,7 @@ class Stage:
     lengths: Dict[int, float]
 
 
-TOTAL = 15.5 * MILLION
+TOTAL = 14.5 * MILLION
 STAGES = [
     Stage(0.22 * TOTAL, {256: 1.0}),
     Stage(0.36 * TOTAL, {256: 0.4, 512: 0.6}),
@@ -30,6 +30,7 @@ PEAK_RATE, LAST_RATE = 3e-3, 1e-4
 WARM_UP = 0.25 * MILLION
 DECAY_FROM = 0.70 * TOTAL
 QUANTISE_FROM = 0.90 * TOTAL
+EXPORTED_FROM = 0.55 * TOTAL  # where a training goes on that begins with an exported model
 
 
 def length_of(step: int, tokens: int) -> int:

@@ -4,6 +4,9 @@ FOLDER holds texts.json and tokenizer.json (make_tokenizer.py) and receives stat
 checkpoint, log.jsonl and the compiled operations. What a step computes depends only on the
 checkpoint, so a training that was killed goes on as if it had not been, up to the order of sums.
 
+With `--from MODEL` a training that has no checkpoint yet goes on from an exported model, late in the
+schedule and with rows that were not seen.
+
 Processes share the parameters and, each with one thread, take an equal part of every batch.
 """
 
@@ -14,14 +17,16 @@ import json
 import multiprocessing
 import os
 import pathlib
+import shutil
 import signal
 import time
-from typing import Dict
+from typing import Dict, Optional
 
 import blas  # first: before numpy and torch
 import numpy as np
 import torch
 
+import checkpoint
 import config as configs
 import evaluate
 import fake_quant
@@ -175,6 +180,16 @@ def fresh_parameters(config) -> Dict[str, torch.Tensor]:
     return init.parameters(config, SEED)
 
 
+def exported_state(folder: pathlib.Path, model: pathlib.Path) -> dict:
+    """A state that begins with the weights and the tokenizer of an exported model."""
+    shutil.copyfile(model / "tokenizer.json", folder / "tokenizer.json")
+    names = fresh_parameters(make_config(folder)[0])
+    found = checkpoint.load(model)
+    parameters = {name: torch.from_numpy(np.array(found[name])) for name in names}
+    progress = Progress(tokens=int(schedule.EXPORTED_FROM), next_seed=1 << 32)
+    return dict(parameters=parameters, progress=dataclasses.asdict(progress), optimiser=None)
+
+
 class Barriers:
     """Where the processes wait for each other in every step."""
 
@@ -202,10 +217,12 @@ def serve(folder, rank, n_processes, shared, optimiser_, barriers):
 class Trainer:
     """The first process: it leads the others and keeps the books."""
 
-    def __init__(self, folder: pathlib.Path, n_processes: int):
+    def __init__(self, folder: pathlib.Path, n_processes: int, model: Optional[pathlib.Path]):
         self.folder = folder
-        config, _ = make_config(folder)
         state = self._load()
+        if state is None and model is not None:
+            state = exported_state(folder, model)
+        config, _ = make_config(folder)
         parameters = state["parameters"] if state else fresh_parameters(config)
         shape = (config.num_hidden_layers, config.n_routed_experts)
         self.shared = Shared(parameters, n_processes, shape)
@@ -214,7 +231,7 @@ class Trainer:
             self.views, lambda name: config.o_groups if name.endswith("wo_a") else 1
         )
         self.progress = Progress(**state["progress"]) if state else Progress()
-        if state:
+        if state and state["optimiser"]:
             self.optimiser.load(state["optimiser"])
         context = multiprocessing.get_context("fork")
         self.barriers = Barriers(context, n_processes)
@@ -289,12 +306,13 @@ class Trainer:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--from", dest="model", type=pathlib.Path, help="an exported model")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--save-every", type=float, default=300, help="seconds")
     parser.add_argument("--eval-every", type=int, default=100, help="steps")
     parser.add_argument("--max-steps", type=int, default=1 << 60)
     args = parser.parse_args()
-    trainer = Trainer(args.folder, args.processes)
+    trainer = Trainer(args.folder, args.processes, args.model)
     trainer.run(args.save_every, args.eval_every, args.max_steps)
 
 
