@@ -100,15 +100,21 @@ static const char* skip_value(const char* at) {
   return NULL;
 }
 
+/* The value of the member whose name begins at `at`, and the name; NULL if it is no member. */
+static const char* value_of_member(const char* at, char* name, size_t name_size) {
+  at = decode_string(skip_space(at), name, name_size);
+  if (at == NULL || *(at = skip_space(at)) != ':') return NULL;
+  return skip_space(at + 1);
+}
+
 int json_string_member(const char* json, const char* key, char* value, size_t value_size) {
   char name[256];
   value[0] = '\0';
   const char* at = skip_space(json);
   if (*at != '{') return 0;
   do {
-    at = decode_string(skip_space(at + 1), name, sizeof name);
-    if (at == NULL || *(at = skip_space(at)) != ':') return 0;
-    at = skip_space(at + 1);
+    at = value_of_member(at + 1, name, sizeof name);
+    if (at == NULL) return 0;
     if (strcmp(name, key) == 0) {
       if (decode_string(at, value, value_size) != NULL) return 1;
       value[0] = '\0';
@@ -117,4 +123,18 @@ int json_string_member(const char* json, const char* key, char* value, size_t va
     at = skip_value(at);
   } while (at != NULL && *at == ',');
   return 0;
+}
+
+int json_n_members(const char* json) {
+  char name[256];
+  int n_members = 0;
+  const char* at = skip_space(json);
+  if (*at != '{') return -1;
+  if (*skip_space(at + 1) == '}') return 0;
+  do {
+    at = value_of_member(at + 1, name, sizeof name);
+    if (at != NULL) at = skip_value(at);
+    ++n_members;
+  } while (at != NULL && *at == ',');
+  return at != NULL ? n_members : -1;
 }

@@ -1,25 +1,20 @@
 /* Seven tools confined to one folder. An agent that lets a model choose paths checks them after
  * resolving links, not by their spelling alone. */
+#define _DEFAULT_SOURCE
 #define _XOPEN_SOURCE 700
 #include "workspace_tools.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "json_member.h"
+#include "test_run.h"
 
 #define PARAMETER(name, about) \
   "\"" name "\": {\"type\": \"string\", \"description\": \"" about "\"}"
@@ -46,64 +41,6 @@ enum { kMostFiles = 10000, kMostFileBytes = 1 << 20, kMostHits = 10, kMostDepth 
 
 /* What the tools keep of a workspace's calls and notes, inside it. */
 static const char kOwnFolder[] = ".agent";
-
-/* ---- Results -------------------------------------------------------------------------------- */
-
-static void append_bytes(tool_result* result, const char* bytes, size_t n_bytes) {
-  const size_t room = kMaxResultBytes - result->n_bytes;
-  if (n_bytes > room) n_bytes = room;
-  memcpy(result->text + result->n_bytes, bytes, n_bytes);
-  result->n_bytes += n_bytes;
-  result->text[result->n_bytes] = '\0';
-}
-
-static void append_text(tool_result* result, const char* format, ...) {
-  char line[2 * kMaxPathBytes];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  append_bytes(result, line, strlen(line));
-}
-
-static void append_stream(tool_result* result, FILE* stream) {
-  char chunk[1024];
-  size_t n_bytes = 0;
-  while ((n_bytes = fread(chunk, 1, sizeof chunk, stream)) > 0) {
-    append_bytes(result, chunk, n_bytes);
-  }
-}
-
-/* The length of the UTF-8 character at `at`, or 0 if it is not one. */
-static size_t utf8_length(const unsigned char* at, const unsigned char* end) {
-  static const uint32_t kLeast[5] = {0, 0, 0x80, 0x800, 0x10000};
-  const size_t length = *at < 0x80   ? 1
-                        : *at < 0xC2 ? 0
-                        : *at < 0xE0 ? 2
-                        : *at < 0xF0 ? 3
-                        : *at < 0xF5 ? 4
-                                     : 0;
-  if (length <= 1) return length;
-  if ((size_t)(end - at) < length) return 0;
-  uint32_t code_point = *at & (0x7Fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((at[i] & 0xC0) != 0x80) return 0;
-    code_point = code_point << 6 | (at[i] & 0x3Fu);
-  }
-  const int surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
-  return code_point >= kLeast[length] && code_point <= 0x10FFFF && !surrogate ? length : 0;
-}
-
-/* Cairn takes UTF-8 only; what a tool prints may be anything. */
-static void replace_invalid_utf8(tool_result* result) {
-  unsigned char* at = (unsigned char*)result->text;
-  unsigned char* const end = at + result->n_bytes;
-  while (at < end) {
-    const size_t length = *at == 0 ? 0 : utf8_length(at, end);
-    if (length == 0) *at = '?';
-    at += length == 0 ? 1 : length;
-  }
-}
 
 /* ---- Paths ---------------------------------------------------------------------------------- */
 
@@ -169,6 +106,16 @@ static char* load_file(const char* workspace, const char* path, char* resolved, 
 
 /* ---- Looking -------------------------------------------------------------------------------- */
 
+static int is_folder(const struct dirent* entry) { return entry->d_type == DT_DIR; }
+
+/* As if the slash that a folder is shown with were part of its name. */
+static int by_shown_name(const struct dirent** a, const struct dirent** b) {
+  char shown_a[NAME_MAX + 2], shown_b[NAME_MAX + 2];
+  snprintf(shown_a, sizeof shown_a, "%s%s", (*a)->d_name, is_folder(*a) ? "/" : "");
+  snprintf(shown_b, sizeof shown_b, "%s%s", (*b)->d_name, is_folder(*b) ? "/" : "");
+  return strcmp(shown_a, shown_b);
+}
+
 static void list_dir(const char* workspace, const char* given, tool_result* result) {
   char resolved[PATH_MAX], path[kMaxPathBytes], child[2 * PATH_MAX];
   struct dirent** entries = NULL;
@@ -177,7 +124,7 @@ static void list_dir(const char* workspace, const char* given, tool_result* resu
   snprintf(path, sizeof path, "%s", start);
   for (size_t n = strlen(path); n > 0 && path[n - 1] == '/';) path[--n] = '\0';
   if (!resolve_inside(workspace, path[0] == '\0' ? "." : path, "folder", resolved, result)) return;
-  const int n_entries = scandir(resolved, &entries, NULL, alphasort);
+  const int n_entries = scandir(resolved, &entries, NULL, by_shown_name);
   if (n_entries < 0) append_text(result, "error: no such folder: %s", path);
   for (int i = 0; i < n_entries; ++i) {
     const char* name = entries[i]->d_name;
@@ -355,7 +302,8 @@ static int was_run(const char* workspace, const char* call_id, const char* targe
   }
   FILE* file = fopen(answer, "rb");
   if (file == NULL) return 0;
-  append_stream(result, file);
+  char text[64];
+  append_bytes(result, text, fread(text, 1, sizeof text, file));
   fclose(file);
   rename(content, target); /* fails if it was done */
   return 1;
@@ -407,63 +355,12 @@ static void remember(const char* workspace, const char* key, const char* value,
   }
 }
 
-/* ---- Running -------------------------------------------------------------------------------- */
-
-/* Runs `sh run_tests.sh` in the workspace with both its outputs in `output`. Does not return. */
-static void become_test_run(const char* workspace, int output) {
-  setpgid(0, 0); /* so that what it starts can be ended with it */
-  dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
-  close(output);
-  if (chdir(workspace) == 0) execl("/bin/sh", "sh", "run_tests.sh", (char*)NULL);
-  _exit(127);
-}
-
-/* Reads what is written to `input` until its end; 0 if that took longer than kTestSeconds. */
-static int read_until_end(int input, tool_result* result) {
-  char chunk[1024];
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const time_t deadline = now.tv_sec + kTestSeconds;
-  for (;;) {
-    struct pollfd watched = {input, POLLIN, 0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (now.tv_sec >= deadline) return 0;
-    const int ready = poll(&watched, 1, (int)(deadline - now.tv_sec) * 1000);
-    if (ready < 0 && errno != EINTR) return 1;
-    if (ready <= 0) continue;
-    const ssize_t n_bytes = read(input, chunk, sizeof chunk);
-    if (n_bytes <= 0) return 1;
-    append_bytes(result, chunk, (size_t)n_bytes);
-  }
-}
+/* ---- Running and computing ------------------------------------------------------------------ */
 
 static void run_tests(const char* workspace, tool_result* result) {
   char script[PATH_MAX];
-  int ends[2], status = 0;
   if (!resolve_inside(workspace, "run_tests.sh", "file", script, result)) return;
-  const pid_t child = pipe(ends) == 0 ? fork() : -1;
-  if (child < 0) {
-    append_text(result, "error: run_tests: %s", strerror(errno));
-    return;
-  }
-  if (child == 0) {
-    close(ends[0]);
-    become_test_run(workspace, ends[1]);
-  }
-  close(ends[1]);
-  const int ended = read_until_end(ends[0], result);
-  close(ends[0]);
-  if (!ended) kill(-child, SIGKILL);
-  waitpid(child, &status, 0);
-  while (result->n_bytes > 0 && result->text[result->n_bytes - 1] == '\n') --result->n_bytes;
-  result->text[result->n_bytes] = '\0';
-  if (!ended) {
-    append_text(result, "%serror: ended after %d s", result->n_bytes > 0 ? "\n" : "",
-                (int)kTestSeconds);
-  } else if (result->n_bytes == 0) {
-    append_text(result, "exit status %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-  }
+  run_test_script(workspace, kTestSeconds, result);
 }
 
 /* Reads a number of up to 9 digits; NULL if there is none. */
@@ -508,16 +405,17 @@ static void calc(const char* expression, tool_result* result) {
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-/* The string arguments of a call, in the order in which `names` has them; 0 if one lacks. */
+/* The arguments of a call, which are strings, in the order of `names`; 0 if they are others. */
 static int read_arguments(const char* json, const char* const* names, int n_names,
                           char (*values)[kMaxArgumentBytes], tool_result* result) {
-  for (int i = 0; i < n_names; ++i) {
-    if (!json_string_member(json, names[i], values[i], sizeof values[i])) {
-      append_text(result, "error: wrong arguments");
-      return 0;
-    }
+  int n_found = 0;
+  while (n_found < n_names &&
+         json_string_member(json, names[n_found], values[n_found], sizeof values[n_found])) {
+    ++n_found;
   }
-  return 1;
+  const int right = n_found == n_names && json_n_members(json) == n_names;
+  if (!right) append_text(result, "error: wrong arguments");
+  return right;
 }
 
 int tool_needs_consent(const char* name) {
@@ -558,5 +456,5 @@ void run_tool(const char* workspace, const char* call_id, const char* name,
     if (tool == kRemember) remember(workspace, values[0], values[1], result);
   }
   free(values);
-  replace_invalid_utf8(result);
+  clean_text(result);
 }

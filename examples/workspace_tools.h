@@ -3,24 +3,22 @@
 #ifndef CAIRN_EXAMPLES_WORKSPACE_TOOLS_H_
 #define CAIRN_EXAMPLES_WORKSPACE_TOOLS_H_
 
-#include <stddef.h>
+#include "test_run.h" /* cancel_tests */
+#include "tool_result.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* The tools as the model is told about them: a JSON array in the OpenAI shape. cairn-nano was
  * trained with this very text and with results as run_tool gives them. */
 extern const char kToolsJson[];
 
 enum {
-  kMaxResultBytes = 8192,
   kMaxPathBytes = 1024,
   kMaxArgumentBytes = 8192,
   kTestSeconds = 60 /* a run of the tests is ended after them */
 };
-
-/* A tool's answer: UTF-8 text, always ended by a zero. */
-typedef struct tool_result {
-  char text[kMaxResultBytes + 1];
-  size_t n_bytes;
-} tool_result;
 
 /* Runs the tool `name` with a JSON object of arguments in the folder `workspace`. Paths are
  * relative to it and cannot leave it: absolute paths, "..", hidden files and links to the outside
@@ -40,5 +38,9 @@ void tool_result_stored(const char* workspace, const char* call_id);
 
 /* 1 if the tool changes files or runs a program, so that a person should be asked first. */
 int tool_needs_consent(const char* name);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,7 +1,7 @@
 # Checks every function against the sentence that describes it: "Returns x times A plus B."
 PYTHONDONTWRITEBYTECODE=1 exec python3 - <<'END'
 import glob, re, runpy
-passed, failed = 0, 0
+passed, failures = 0, []
 for path in sorted(glob.glob("*/*.py")):
     for name, function in runpy.run_path(path).items():
         promise = re.fullmatch(r"Returns x times (\d+) plus (\d+)\.", getattr(function, "__doc__", None) or "")
@@ -11,9 +11,10 @@ for path in sorted(glob.glob("*/*.py")):
         if got == expected:
             passed += 1
         else:
-            failed += 1
             test = "tests/test_" + path.rsplit("/", 1)[1]
-            print(f"FAIL {test}: {name}(6): expected {expected}, got {got}")
-print(f"{passed} passed, {failed} failed")
-raise SystemExit(failed > 0)
+            failures.append((name, f"FAIL {test}: {name}(6): expected {expected}, got {got}"))
+for name, text in sorted(failures):
+    print(text)
+print(f"{passed} passed, {len(failures)} failed")
+raise SystemExit(len(failures) > 0)
 END

@@ -1,13 +1,16 @@
+#include "examples/workspace_tools.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <string>
 
-extern "C" {
 #include "examples/json_member.h"
-#include "examples/workspace_tools.h"
-}
+#include "examples/test_run.h"
 #include "tests/support/temporary_folder.h"
 
 namespace cairn {
@@ -79,7 +82,8 @@ TEST_F(WorkspaceTools, mistakes_are_answers) {
   EXPECT_EQ(on_path("list_dir", "a.txt"), "error: no such folder: a.txt");
   EXPECT_EQ(run("remove_file", "{}"), "error: no such tool: remove_file");
   EXPECT_EQ(run("run_tests", "{}"), "error: no such file: run_tests.sh");
-  for (const char* wrong : {"{}", "", "[1]", R"({"path": 1})", R"({"Path": "a.txt"})"}) {
+  for (const char* wrong : {"{}", "", "[1]", R"({"path": 1})", R"({"Path": "a.txt"})",
+                            R"({"path": "a.txt", "mode": "r"})", R"({"path": "a.txt")"}) {
     EXPECT_EQ(run("read_file", wrong), "error: wrong arguments") << wrong;
   }
   const std::string too_long(kMaxArgumentBytes, 'x');
@@ -133,11 +137,60 @@ TEST_F(WorkspaceTools, tests_report_output_or_status) {
   EXPECT_EQ(run("run_tests", "{}"), "out\nerr\ninside");
   write("workspace/run_tests.sh", "exit 3\n");
   EXPECT_EQ(run("run_tests", "{}"), "exit status 3");
+  write("workspace/run_tests.sh", "read line || echo no input\n");
+  EXPECT_EQ(run("run_tests", "{}"), "no input");
+}
+
+// The limit is far below what the scripts would take and far above what they need to get there.
+TEST_F(WorkspaceTools, tests_that_do_not_end_are_ended) {
+  const auto run_for_a_second = [&](const char* script) {
+    write("workspace/run_tests.sh", script);
+    tool_result result = {};
+    run_test_script(workspace().c_str(), 1, &result);
+    return std::string(result.text, result.n_bytes);
+  };
+  constexpr const char* kEnded = "error: run_tests: time limit reached";
+  EXPECT_EQ(run_for_a_second("exec sleep 600\n"), kEnded);
+  EXPECT_EQ(run_for_a_second("sleep 600\n"), kEnded);
+  EXPECT_EQ(run_for_a_second("exec >&- 2>&-; sleep 600\n"), kEnded);
+  EXPECT_EQ(run_for_a_second("trap '' TERM INT HUP; sleep 600\n"), kEnded);
+  // What it leaves behind does not hold the agent up, and is gone.
+  EXPECT_EQ(run_for_a_second("sleep 600 & echo $!\n").find("error"), std::string::npos);
+}
+
+// 'Z' for one that is dead but not reaped by whoever inherited it; '-' for none.
+char state_of_process(int id) {
+  const std::string status = test::read_file("/proc/" + std::to_string(id) + "/status");
+  const auto at = status.find("State:\t");
+  return at == std::string::npos ? '-' : status[at + 7];
+}
+
+TEST_F(WorkspaceTools, nothing_that_the_tests_started_is_left) {
+  write("workspace/run_tests.sh", "sleep 600 >&- 2>&- & echo $!\n");
+  const int left = std::stoi(run("run_tests", "{}"));
+  // It has been killed when the call returns, but may be about to die.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (state_of_process(left) != '-' && state_of_process(left) != 'Z') {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+}
+
+TEST_F(WorkspaceTools, tests_can_be_cancelled) {
+  write("workspace/run_tests.sh", "kill -INT $PPID; sleep 600\n");
+  const auto before = std::signal(SIGINT, [](int) { cancel_tests(); });
+  EXPECT_EQ(run("run_tests", "{}"), "error: run_tests: cancelled");
+  std::signal(SIGINT, before);
+  write("workspace/run_tests.sh", "echo again\n");
+  EXPECT_EQ(run("run_tests", "{}"), "again");
 }
 
 TEST_F(WorkspaceTools, results_are_utf8_and_bounded) {
   write("workspace/bad.txt", "a\xFFz\xC3\xB6\xED\xA0\x80\xC3");
   EXPECT_EQ(on_path("read_file", "bad.txt"), "a?z\xC3\xB6????");
+  write("workspace/bad.txt", std::string("\x1B[2J\t\xC2\x9B"
+                                         "0m\0z\x7F\nz",
+                                         14));
+  EXPECT_EQ(on_path("read_file", "bad.txt"), "?[2J\t??0m?z?\nz");
   write("workspace/long.txt", std::string(3 * kMaxResultBytes, 'x'));
   EXPECT_EQ(on_path("read_file", "long.txt").size(), static_cast<std::size_t>(kMaxResultBytes));
 }
@@ -161,6 +214,40 @@ TEST_F(WorkspaceTools, notes_are_kept) {
   EXPECT_EQ(run("remember", R"({"key": "port", "value": "80"})"), "saved");
   EXPECT_EQ(run("remember", R"({"value": "81", "key": "port"})"), "saved");
   EXPECT_EQ(content("workspace/.agent/notes"), "port: 80\nport: 81\n");
+}
+
+// What the generator of the training says (make_tool_texts.py), word for word.
+TEST(WorkspaceToolsTexts, are_those_that_the_model_is_trained_with) {
+  namespace json = boost::json;
+  const json::value texts =
+      json::parse(test::read_file(CAIRN_SOURCE_DIR "/tests/examples/tool_texts.json"));
+  EXPECT_EQ(json::parse(kToolsJson), texts.at("tools"));
+  std::size_t n_steps = 0;
+  for (const json::value& at : texts.at("cases").as_array()) {
+    const test::TemporaryFolder folder;
+    for (const auto& [path, text] : at.at("files").as_object()) {
+      const std::filesystem::path file = folder.path() / std::string(path);
+      std::filesystem::create_directories(file.parent_path());
+      test::write_file(file.string(), text.as_string());
+    }
+    for (const json::value& step : at.at("steps").as_array()) {
+      const std::string name = step.at("name").as_string().c_str();
+      const std::string arguments = json::serialize(step.at("arguments"));
+      // The generator's tests are no file of its repositories.
+      const std::string script = folder / "run_tests.sh";
+      if (name == "run_tests") {
+        test::write_file(script,
+                         test::read_file(CAIRN_SOURCE_DIR "/examples/workspace/run_tests.sh"));
+      }
+      static tool_result result;
+      const std::string id = "call_" + std::to_string(++n_steps);
+      run_tool(folder.path().c_str(), id.c_str(), name.c_str(), arguments.c_str(), &result);
+      EXPECT_EQ(std::string(result.text, result.n_bytes), step.at("result").as_string())
+          << name << " " << arguments;
+      std::filesystem::remove(script);
+    }
+  }
+  EXPECT_GT(n_steps, 150u);
 }
 
 TEST(WorkspaceToolsConsent, is_needed_to_write_and_to_run) {
