@@ -113,7 +113,7 @@ const std::vector<Direction> kDirections = {
     {"engine", {"cairn", "kernels", "engine"}},
     {"session", {"cairn", "engine", "session"}},
     {"bindings/c", {"cairn", "engine", "bindings/c"}},
-    {"bindings/cli", {"cairn", "engine", "session", "bindings/cli"}},
+    {"bindings/cli", {"cairn", "engine", "session", "bindings/cli", "examples"}},
     {"examples", {"cairn"}},
 };
 

@@ -34,6 +34,9 @@ void add_import_command(CLI::App& app, int& exit_code);
 void add_remove_command(CLI::App& app, int& exit_code);
 void add_rename_command(CLI::App& app, int& exit_code);
 
+// `cairn run MODEL`: a conversation with an agent that works in a folder.
+void add_run_command(CLI::App& app, int& exit_code);
+
 // `cairn bench`: how near this machine comes to what it can do, at a model's dimensions.
 void add_bench_command(CLI::App& app, int& exit_code);
 

@@ -21,7 +21,8 @@ int run(int argc, char** argv) {
         cairn::cli::add_show_command, cairn::cli::add_why_command, cairn::cli::add_stats_command,
         cairn::cli::add_verify_command, cairn::cli::add_gc_command, cairn::cli::add_export_command,
         cairn::cli::add_import_command, cairn::cli::add_remove_command,
-        cairn::cli::add_rename_command, cairn::cli::add_bench_command}) {
+        cairn::cli::add_rename_command, cairn::cli::add_bench_command,
+        cairn::cli::add_run_command}) {
     add_command(app, exit_code);
   }
   try {
