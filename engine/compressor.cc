@@ -48,6 +48,8 @@ Latents grouped_latents(const LayerContext& ctx, const CompressorWeights& w, int
     };
     join(values, kv.carry_values, of_groups);
     join(gates, kv.carry_gates, gates_of_groups);
+    part.cache->keep_group_rows(kv, n, values.data() + (row - from) * dim,
+                                gates.data() + (row - from) * dim);
     kv.carry_count = rest;
     for (std::int64_t i = 0; i < groups; ++i) positions.push_back((kv.n_entries + i) * ratio);
     n_used += groups * ratio;

@@ -38,12 +38,12 @@ class DecodeBatch {
 
   // Where it does not come to its end, rows are left as they were, or are stopped.
   void run() {
-    if (rows_.size() < 2) return;
+    if (rows_.empty()) return;
     StepVector<ForwardInput> inputs(rows_.get_allocator());
     inputs.reserve(rows_.size());
     for (DecodeRow* row : rows_) {
-      inputs.push_back(row->sequence->step_input(1));
-      row->sequence->save_step(1);
+      inputs.push_back(row->sequence->step_input(n_rows(*row)));
+      row->sequence->save_step(n_rows(*row));
     }
     bool is_done = false, is_stopped = false;
     try {
@@ -58,7 +58,11 @@ class DecodeBatch {
       Sequence& sequence = *rows_[i]->sequence;
       if (is_done) {
         rows_[i]->status = guarded([&] {
-          sequence.end_step(1);
+          if (rows_[i]->drafts.empty()) {
+            sequence.end_step(1);
+          } else {
+            sequence.end_verify();
+          }
           return Status();
         });
         continue;
@@ -67,6 +71,19 @@ class DecodeBatch {
       sequence.logits_rows_.clear();
       if (is_stopped) stopped(*rows_[i]);
     }
+  }
+
+  static std::int64_t n_rows(const DecodeRow& row) {
+    return 1 + static_cast<std::int64_t>(row.drafts.size());
+  }
+
+  static Status plan(DecodeRow& row) {
+    const auto n_most = static_cast<std::size_t>(row.sequence->max_drafts());
+    row.drafts = row.drafts.first(std::min(row.drafts.size(), n_most));
+    return guarded([&] {
+      return row.drafts.empty() ? row.sequence->start_prefill({&row.token, 1})
+                                : row.sequence->start_verify(row.token, row.drafts);
+    });
   }
 
   static void stopped(DecodeRow& row) {
@@ -86,8 +103,13 @@ class DecodeBatch {
 
 namespace {
 
-// The pass that was planned for the row.
+// The pass for the row's token; drafts need one that is shared, if only in form.
 void run_alone(DecodeRow& row) {
+  if (!row.drafts.empty()) {
+    row.drafts = {};
+    row.status = DecodeBatch::plan(row);
+    if (!row.status.ok()) return;
+  }
   bool is_stopped = false;
   row.status = guarded([&] {
     while (row.sequence->prefilling() && !is_stopped) {
@@ -98,20 +120,29 @@ void run_alone(DecodeRow& row) {
   if (is_stopped) DecodeBatch::stopped(row);
 }
 
+// How many of `rows` fit a pass of `n_max` rows. The first does.
+std::size_t n_that_fit(std::span<const DecodeRow> rows, std::int64_t n_max) {
+  std::size_t n = 0;
+  for (std::int64_t n_rows = 0; n < rows.size(); ++n) {
+    n_rows += DecodeBatch::n_rows(rows[n]);
+    if (n_rows > n_max) break;
+  }
+  return n;
+}
+
 }  // namespace
 
 void decode_together(std::span<DecodeRow> rows) {
   if (rows.empty()) return;
-  for (DecodeRow& row : rows) {
-    row.status = guarded([&] { return row.sequence->start_prefill({&row.token, 1}); });
-  }
+  for (DecodeRow& row : rows) row.status = DecodeBatch::plan(row);
   Activations& a = rows[0].sequence->model().activations();
-  const auto n_max = static_cast<std::size_t>(a.max_rows);
-  for (auto rest = rows; !rest.empty(); rest = rest.subspan(std::min(rest.size(), n_max))) {
+  for (auto rest = rows; !rest.empty();) {
+    const std::size_t n = n_that_fit(rest, a.max_rows);
     (void)guarded([&] {  // at worst nothing is done yet
-      DecodeBatch(rest.first(std::min(rest.size(), n_max)), a.memory).run();
+      DecodeBatch(rest.first(n), a.memory).run();
       return Status();
     });
+    rest = rest.subspan(n);
   }
   for (DecodeRow& row : rows) {
     if (row.status.ok() && row.sequence->prefilling()) run_alone(row);

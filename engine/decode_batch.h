@@ -1,5 +1,6 @@
-// One token more for each of several sequences in one pass: their rows share what is read of the
-// weights. A sequence's result is the same as alone, bit for bit (DESIGN.md "Row invariance").
+// One token more for each of several sequences in one pass, and drafts after it that are to be
+// verified: their rows share what is read of the weights. A sequence's result is the same as alone,
+// bit for bit (DESIGN.md "Row invariance").
 #ifndef CAIRN_ENGINE_DECODE_BATCH_H_
 #define CAIRN_ENGINE_DECODE_BATCH_H_
 
@@ -14,7 +15,7 @@ namespace cairn::engine {
 
 class Sequence;
 
-// Rows of one pass, at most.
+// Sequences of one call, at most.
 inline constexpr std::int64_t kMaxDecodeRows = 16;
 
 struct DecodeRow {
@@ -23,6 +24,9 @@ struct DecodeRow {
   StopRequested stop_requested;
   // Out: as Sequence::decode. kOutOfMemory, kInternal: the sequence is broken and must be dropped.
   Status status;
+  // Tokens that may follow. Where there are any, the sequence waits for accept() after success. Out:
+  // those that were verified; fewer where the context, the window or memory ends.
+  std::span<const TokenId> drafts = {};
 };
 
 // Decodes rows of sequences of one model. A pass stops in the middle only if all of its rows ask

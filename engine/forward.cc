@@ -33,14 +33,15 @@ void heads(const LoadedModel& model, const LayerContext& ctx, std::span<const Fo
     head(model, ctx, from - input.first, end - from, a, input.logits.data() + old);
     return;
   }
-  StepVector<float> logits =
-      ctx.scratch<float>(static_cast<std::int64_t>(inputs.size()) * ctx.config.vocab_size);
-  head(model, ctx, 0, static_cast<std::int64_t>(inputs.size()), a, logits.data());
-  const auto vocab = static_cast<std::ptrdiff_t>(ctx.config.vocab_size);
+  std::int64_t n_rows = 0;
+  for (const ForwardInput& input : inputs) n_rows += input.n;
+  StepVector<float> logits = ctx.scratch<float>(n_rows * ctx.config.vocab_size);
+  head(model, ctx, 0, n_rows, a, logits.data());
   auto row = logits.begin();
   for (const ForwardInput& input : inputs) {
-    input.logits.insert(input.logits.end(), row, row + vocab);
-    row += vocab;
+    const auto end = row + static_cast<std::ptrdiff_t>(input.n * ctx.config.vocab_size);
+    input.logits.insert(input.logits.end(), row, end);
+    row = end;
   }
 }
 

@@ -1,5 +1,6 @@
 // Known tokens through the layers (spec/architecture.md sections 5.1 and 11): a chunk of one
-// sequence, or one token each of several. Prefill and decode are the same pass with different rows.
+// sequence, or a few tokens each of several. Prefill and decode are the same pass with different
+// rows.
 #ifndef CAIRN_ENGINE_FORWARD_H_
 #define CAIRN_ENGINE_FORWARD_H_
 

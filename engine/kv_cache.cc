@@ -66,6 +66,7 @@ KvCache::KvCache(const ModelConfig& config, const Arithmetic& arithmetic)
     block_bytes_ = source.index_offset + entries_per_page(source) * index_row_bytes_;
     sources_.push_back(std::move(source));
   }
+  group_rows_.resize(sources_.size());
 }
 
 GlobalKv& KvCache::source(int layer) {
@@ -127,7 +128,7 @@ void KvCache::for_each_saved_row(const OpenState& state, const Body& body) const
   std::size_t index = 0;
   for (std::size_t layer = 0; layer < windows_.size(); ++layer) {
     for (std::int64_t p = end - std::min<std::int64_t>(state.n, window_); p < end; ++p) {
-      body(layer, p % window_, index++);
+      body(layer, p, index++);
     }
   }
 }
@@ -139,9 +140,9 @@ void KvCache::save_open_state(std::int64_t first, std::int64_t n, OpenState& sta
   for (const WindowRing& ring : windows_) state.window_bounds.emplace_back(ring.begin, ring.end);
   const std::size_t bytes = usize(window_row_bytes_);
   state.window_rows.resize(windows_.size() * usize(std::min<std::int64_t>(n, window_)) * bytes);
-  for_each_saved_row(state, [&](std::size_t layer, std::int64_t slot, std::size_t index) {
+  for_each_saved_row(state, [&](std::size_t layer, std::int64_t position, std::size_t index) {
     std::memcpy(state.window_rows.data() + index * bytes,
-                windows_[layer].rows.data() + usize(slot) * bytes, bytes);
+                windows_[layer].rows.data() + usize(position % window_) * bytes, bytes);
   });
   state.sources = sources_;
   state.n_open_pages = open_pages_.size();
@@ -149,17 +150,76 @@ void KvCache::save_open_state(std::int64_t first, std::int64_t n, OpenState& sta
 
 // Rows that the step wrote behind the last entry stay and are overwritten by the next one.
 void KvCache::go_back(const OpenState& state) {
-  const std::size_t bytes = usize(window_row_bytes_);
-  for_each_saved_row(state, [&](std::size_t layer, std::int64_t slot, std::size_t index) {
-    std::memcpy(windows_[layer].rows.data() + usize(slot) * bytes,
-                state.window_rows.data() + index * bytes, bytes);
-  });
+  restore_windows(state, 0);
   for (std::size_t layer = 0; layer < windows_.size(); ++layer) {
     std::tie(windows_[layer].begin, windows_[layer].end) = state.window_bounds[layer];
   }
   sources_ = state.sources;
-  open_pages_.resize(state.n_open_pages);
-  page_bytes_.resize(pages_.size() + open_pages_.size());
+  keep_open_pages(state.n_open_pages);
+}
+
+void KvCache::cut_back(const OpenState& state, std::int64_t n_kept) {
+  const std::int64_t end = state.first + n_kept;
+  restore_windows(state, n_kept);
+  for (std::size_t layer = 0; layer < windows_.size(); ++layer) {
+    windows_[layer].begin = std::max(state.window_bounds[layer].first, end - window_);
+    windows_[layer].end = end;
+  }
+  std::int64_t n_pages_used = 0;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    GlobalKv& source = sources_[i];
+    source.n_entries = end / source.ratio;
+    cut_group(state, i, end);
+    n_pages_used = std::max(
+        n_pages_used, (source.n_entries + entries_per_page(source) - 1) / entries_per_page(source));
+  }
+  keep_open_pages(
+      std::max(state.n_open_pages, usize(std::max<std::int64_t>(0, n_pages_used - n_pages()))));
+}
+
+// Of the group that position `end` cuts, the first tokens were there before, or came in the step.
+void KvCache::cut_group(const OpenState& state, std::size_t index, std::int64_t end) {
+  GlobalKv& source = sources_[index];
+  const GlobalKv& before = state.sources[index];
+  source.carry_count = end % source.ratio;
+  const auto put = [&](std::int64_t i, const std::vector<float>& values,
+                       const std::vector<float>& gates, std::int64_t row) {
+    std::copy_n(values.data() + row * head_dim_, head_dim_,
+                source.carry_values.data() + i * head_dim_);
+    std::copy_n(gates.data() + row * head_dim_, head_dim_,
+                source.carry_gates.data() + i * head_dim_);
+  };
+  for (std::int64_t i = 0; i < source.carry_count; ++i) {
+    const std::int64_t position = end - source.carry_count + i, row = position - state.first;
+    if (row < 0) {
+      put(i, before.carry_values, before.carry_gates, i);
+    } else {
+      put(i, group_rows_[index].values, group_rows_[index].gates, row);
+    }
+  }
+}
+
+void KvCache::keep_group_rows(const GlobalKv& source, std::int64_t n, const float* values,
+                              const float* gates) {
+  if (n == 1 || n > kMaxCutRows) return;
+  GroupRows& kept = group_rows_[usize(&source - sources_.data())];
+  kept.values.assign(values, values + n * head_dim_);
+  kept.gates.assign(gates, gates + n * head_dim_);
+}
+
+// The rows that lay at the slots of the step's rows from `n_kept` on.
+void KvCache::restore_windows(const OpenState& state, std::int64_t n_kept) {
+  const std::size_t bytes = usize(window_row_bytes_);
+  for_each_saved_row(state, [&](std::size_t layer, std::int64_t position, std::size_t index) {
+    if (position < state.first + n_kept) return;
+    std::memcpy(windows_[layer].rows.data() + usize(position % window_) * bytes,
+                state.window_rows.data() + index * bytes, bytes);
+  });
+}
+
+void KvCache::keep_open_pages(std::size_t n) {
+  open_pages_.resize(n);
+  page_bytes_.resize(pages_.size() + n);
 }
 
 void KvCache::replace_page(std::int64_t block, KvPagePtr page) {

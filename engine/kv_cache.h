@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cairn/engine.h"
 #include "engine/arithmetic.h"
 #include "engine/kv_page.h"
 #include "engine/model_config.h"
@@ -84,6 +85,14 @@ class KvCache {
   };
   void save_open_state(std::int64_t first, std::int64_t n, OpenState& state) const;
   void go_back(const OpenState& state);
+  // The same, but the first `n_kept` rows of the step stay, as if there had been no others. For
+  // steps of at most kMaxCutRows rows and of the window.
+  static constexpr std::int64_t kMaxCutRows = kMaxDrafts + 1;
+  void cut_back(const OpenState& state, std::int64_t n_kept);
+  // Told by the step for each source layer that groups tokens, so that it can be cut between a
+  // group's tokens: projections [n, head_dim] of its rows.
+  void keep_group_rows(const GlobalKv& source, std::int64_t n, const float* values,
+                       const float* gates);
 
   // --- Pages of the blocks that are sealed.
   std::int64_t block_bytes() const { return block_bytes_; }
@@ -112,7 +121,11 @@ class KvCache {
   kernels::KvRows rows(const GlobalKv& source, std::int64_t offset,
                        kernels::RowFormat format) const;
   void open_page();
-  // Calls body(layer, ring slot, index among the saved rows) for each row that a state keeps.
+  void keep_open_pages(std::size_t n);
+  void restore_windows(const OpenState& state, std::int64_t n_kept);
+  void cut_group(const OpenState& state, std::size_t index, std::int64_t end);
+  // Calls body(layer, position, index among the saved rows) for each row that a state keeps: those
+  // that lie at the slots of the step's positions.
   template <class Body>
   void for_each_saved_row(const OpenState& state, const Body& body) const;
 
@@ -122,7 +135,11 @@ class KvCache {
   std::size_t n_layers_ = 0;  // the rings of the draft stages follow theirs
   std::vector<WindowRing> windows_;
   std::vector<GlobalKv> sources_;
-  std::vector<KvPagePtr> pages_;  // of whole blocks
+  struct GroupRows {
+    std::vector<float> values, gates;  // [rows, head_dim]
+  };
+  std::vector<GroupRows> group_rows_;  // of each source, of the last step that can be cut
+  std::vector<KvPagePtr> pages_;       // of whole blocks
   // Of the blocks after those, being written: the last one, and in a step those that it completes.
   std::vector<std::unique_ptr<KvPage>> open_pages_;
   std::vector<const std::byte*> page_bytes_;  // of pages_, then of open_pages_: what kernels read

@@ -76,7 +76,7 @@ std::int64_t halo_rows(const ModelConfig& config, int layer) {
 }
 
 bool is_plain_decode(const PassPlan& plan) {
-  return plan.end - plan.begin == 1 && plan.logits_from <= plan.begin &&
+  return plan.logits_from <= plan.begin &&
          std::ranges::all_of(plan.layers, [&](const LayerRows& rows) {
            return rows.global_from <= plan.begin && rows.window_from <= plan.begin &&
                   rows.output_from <= plan.begin && !rows.reset_window;

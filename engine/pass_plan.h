@@ -54,7 +54,7 @@ PassPlan make_plan(const ModelConfig& config, const PlanRequest& request);
 // The same into a plan that was used before: takes no memory.
 void make_plan(const ModelConfig& config, const PlanRequest& request, PassPlan& plan);
 
-// Of one row, that takes part in everything, on windows that are live.
+// All its rows take part in everything, on windows that are live, and get logits.
 bool is_plain_decode(const PassPlan& plan);
 
 // Rows of layer `layer` (decoder half) that an exact pass needs: window + (layers

@@ -109,9 +109,18 @@ void Sequence::end_step(std::int64_t n) {
 }
 
 void Sequence::abandon_prefill() {
+  if (n_verified_ > 0) {
+    undo_step(/*was_ready=*/true);
+    n_verified_ = 0;
+    cut_tokens(end_);
+  }
   if (!is_planned_) return;
   is_planned_ = false;
-  tokens_.resize(static_cast<std::size_t>(end_));
+  cut_tokens(end_);
+}
+
+void Sequence::cut_tokens(std::int64_t end) {
+  tokens_.resize(static_cast<std::size_t>(end));
   if (model_->engram()) classes_.resize(tokens_.size());
 }
 
@@ -124,6 +133,49 @@ Status Sequence::propose(TokenId anchor, DraftProposal& out) const {
   propose_drafts(*model_, model_->runtime()->compute(), cache_, end_, anchor, model_->activations(),
                  out);
   return {};
+}
+
+std::int64_t Sequence::max_drafts() const {
+  if (!ready()) return 0;
+  return std::clamp<std::int64_t>(
+      model_->info().max_context - end_ - 1, 0,
+      std::min<std::int64_t>(KvCache::kMaxCutRows, model_->config().window) - 1);
+}
+
+Status Sequence::start_verify(TokenId token, std::span<const TokenId> drafts) {
+  CAIRN_RETURN_IF_ERROR(check_tokens(drafts));
+  CAIRN_RETURN_IF_ERROR(start_prefill({&token, 1}));
+  append_tokens(drafts);
+  const std::int64_t end = static_cast<std::int64_t>(tokens_.size());
+  make_plan(model_->config(), request_to(end, {.decoder = DecoderPass::kFull, .logits_from = end_}),
+            plan_);
+  return {};
+}
+
+void Sequence::end_verify() {
+  n_verified_ = plan_.end - end_;
+  is_planned_ = false;
+}
+
+std::span<const float> Sequence::verified_logits(std::int64_t row) const {
+  const auto vocab = static_cast<std::size_t>(model_->config().vocab_size);
+  return std::span(logits_rows_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
+}
+
+std::span<const TokenId> Sequence::verified_tokens(std::int64_t row) const {
+  return std::span(tokens_).first(static_cast<std::size_t>(end_ + row + 1));
+}
+
+void Sequence::accept(std::int64_t n_rows) {
+  const std::span<const float> logits = verified_logits(n_rows - 1);
+  logits_.assign(logits.begin(), logits.end());
+  cache_.cut_back(before_step_, n_rows);
+  end_ += n_rows;
+  n_verified_ = 0;
+  cut_tokens(end_);
+  cache_.seal_pages(end_);
+  exact_ = exact_ && plan_.exact;
+  ready_ = true;
 }
 
 Status Sequence::prefill(std::span<const TokenId> suffix, const PrefillOptions& options,

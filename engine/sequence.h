@@ -71,10 +71,21 @@ class Sequence {
     return prefill({&token, 1}, {}, stop_requested);
   }
 
+  // --- Drafts. A pass over a token and drafts after it (decode_together) leaves the sequence where
+  // it was, not ready(), with logits of every row, until accept() or abandon_prefill().
+
   // Guesses the tokens after `anchor`, the token chosen for position(), which is not computed yet.
   // Changes nothing. kUnsupported: the model has no drafts. kInvalidArgument: not ready(), or an id
   // outside the vocabulary.
   Status propose(TokenId anchor, DraftProposal& out) const;
+  // How many drafts the next pass can take.
+  std::int64_t max_drafts() const;
+  std::int64_t n_verified() const { return n_verified_; }  // rows that wait for accept(); 0 = none
+  // [vocab] after row `row`, and the tokens up to it: tokens() and those of the pass.
+  std::span<const float> verified_logits(std::int64_t row) const;
+  std::span<const TokenId> verified_tokens(std::int64_t row) const;
+  // The first `n_rows` of them, 1 or more, are as if decoded one by one; the others leave no trace.
+  void accept(std::int64_t n_rows);
 
   // --- State for a store.
   std::int64_t block_bytes() const { return cache_.block_bytes(); }
@@ -119,6 +130,10 @@ class Sequence {
   void save_step(std::int64_t n) { cache_.save_open_state(next_, n, before_step_); }
   void end_step(std::int64_t n);
   void undo_step(bool was_ready);
+  // Only when max_drafts() are not exceeded and there are some.
+  Status start_verify(TokenId token, std::span<const TokenId> drafts);
+  void end_verify();
+  void cut_tokens(std::int64_t end);
 
   PlanRequest request_to(std::int64_t end, const PrefillOptions& options) const;
   // kInvalidArgument for ids outside the vocabulary.
@@ -137,6 +152,7 @@ class Sequence {
   bool is_planned_ = false;
   KvCache::OpenState before_step_;
   std::int64_t next_ = 0, replayed_ = 0;
+  std::int64_t n_verified_ = 0;
 };
 
 }  // namespace cairn::engine

@@ -54,6 +54,8 @@ enum class Numerics : std::int32_t {
   kF32 = 2,        // f32 throughout, nothing quantised but the weights: a check of the formulas
 };
 
+inline constexpr std::int32_t kMaxDrafts = 8;  // tokens proposed a step
+
 struct ModelOptions {
   Numerics numerics = Numerics::kReference;
   // Tokens of one prefill step, 1 to 4096; cancel is checked between layers of a step. 0 = as many as

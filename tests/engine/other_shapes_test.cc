@@ -226,19 +226,27 @@ TEST_P(OtherShapes, any_mix_of_sequences_decodes_as_each_alone) {
       one.alone.push_back(last_logits(alone));
     }
   }
-  std::size_t n_rows = 0, n_passes = 0, n_stopped = 0, n_refused = 0;
+  std::size_t n_rows = 0, n_passes = 0, n_stopped = 0, n_refused = 0, n_verified = 0;
   for (;;) {
     std::vector<DecodeRow> rows;
     std::vector<Decoded*> members;
+    std::vector<std::vector<TokenId>> drafts;
+    drafts.reserve(all.size());
     const bool all_stop = random() % 5 == 0;
     for (Decoded& one : all) {
       if (one.n_decoded == kSteps || random() % 3 == 0) continue;
       const bool is_bad = random() % 8 == 0, stops = all_stop || random() % 4 == 0;
       if (random() % 16 == 0) one.sequence->forget_windows();  // does not fit into the pass
+      // Right until a random place.
+      drafts.emplace_back(&tokens_[one.next + 1], &tokens_[one.next + 1 + random() % 6]);
+      if (const std::size_t wrong = random() % 6; wrong < drafts.back().size()) {
+        drafts.back()[wrong] = 3 + (drafts.back()[wrong] + 1) % 500;
+      }
       rows.push_back({.sequence = one.sequence.get(),
                       .token = is_bad ? TokenId{1 << 30} : tokens_[one.next],
                       .stop_requested = [stops] { return stops; },
-                      .status = Status()});
+                      .status = Status(),
+                      .drafts = drafts.back()});
       members.push_back(&one);
     }
     decode_together(rows);
@@ -257,10 +265,20 @@ TEST_P(OtherShapes, any_mix_of_sequences_decodes_as_each_alone) {
         ++n_stopped;
         continue;
       }
-      ASSERT_EQ(last_logits(*one.sequence), one.alone[one.n_decoded]);
-      ++one.n_decoded;
-      ++one.next;
-      ++n_rows;
+      std::size_t n = 1;
+      if (const std::int64_t n_waiting = one.sequence->n_verified(); n_waiting > 0) {
+        ASSERT_EQ(n_waiting, static_cast<std::int64_t>(rows[i].drafts.size()) + 1);
+        while (n <= rows[i].drafts.size() && one.n_decoded + n < kSteps &&
+               rows[i].drafts[n - 1] == tokens_[one.next + n]) {
+          ++n;
+        }
+        one.sequence->accept(static_cast<std::int64_t>(n));
+        n_verified += n;
+      }
+      one.n_decoded += n;
+      one.next += n;
+      n_rows += n;
+      ASSERT_EQ(last_logits(*one.sequence), one.alone[one.n_decoded - 1]);
     }
     if (std::ranges::all_of(all, [](const Decoded& d) { return d.n_decoded == kSteps; })) break;
   }
@@ -268,6 +286,7 @@ TEST_P(OtherShapes, any_mix_of_sequences_decodes_as_each_alone) {
   EXPECT_GT(n_stopped, 0u);
   EXPECT_GT(n_refused, 0u);
   EXPECT_GT(n_rows, n_passes);
+  EXPECT_EQ(n_verified > 0, model->config().window > 1);
   std::printf("seed %u: %zu rows in %zu passes, %zu stopped, %zu refused\n", kSeed, n_rows,
               n_passes, n_stopped, n_refused);
 }
