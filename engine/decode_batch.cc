@@ -2,9 +2,11 @@
 #include "engine/decode_batch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <string>
 
+#include "engine/draft_schedule.h"
 #include "engine/runtime.h"
 #include "engine/sequence.h"
 
@@ -46,6 +48,7 @@ class DecodeBatch {
       row->sequence->save_step(n_rows(*row));
     }
     bool is_done = false, is_stopped = false;
+    const Clock::time_point start = Clock::now();
     try {
       for (DecodeRow* row : rows_) row->sequence->ready_ = false;
       const LoadedModel& model = rows_.front()->sequence->model();
@@ -53,6 +56,9 @@ class DecodeBatch {
                         [this] { return all_ask_to_stop(); });
       is_stopped = !is_done;
     } catch (...) {  // for want of memory, perhaps of one row only
+    }
+    if (is_done) {
+      note_times(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
     }
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       Sequence& sequence = *rows_[i]->sequence;
@@ -92,6 +98,25 @@ class DecodeBatch {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  void note_times(double ms) {
+    StepTimes& times = rows_.front()->sequence->model().step_times();
+    std::int64_t n = 0;
+    double round_ms = ms;
+    for (const DecodeRow* row : rows_) {
+      n += n_rows(*row);
+      round_ms += row->draft_ms;
+    }
+    times.note(n, ms);
+    const double plain_ms = times.ms(std::ssize(rows_));
+    for (DecodeRow* row : rows_) {
+      row->pass_ms = ms;
+      row->round_ms = round_ms;
+      row->plain_ms = plain_ms;
+    }
+  }
+
   bool all_ask_to_stop() const {
     return std::ranges::all_of(
         rows_, [](const DecodeRow* row) { return row->stop_requested && row->stop_requested(); });
@@ -134,6 +159,7 @@ std::size_t n_that_fit(std::span<const DecodeRow> rows, std::int64_t n_max) {
 
 void decode_together(std::span<DecodeRow> rows) {
   if (rows.empty()) return;
+  choose_drafts(rows, rows[0].sequence->model().step_times());
   for (DecodeRow& row : rows) row.status = DecodeBatch::plan(row);
   Activations& a = rows[0].sequence->model().activations();
   for (auto rest = rows; !rest.empty();) {

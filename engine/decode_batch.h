@@ -24,9 +24,17 @@ struct DecodeRow {
   StopRequested stop_requested;
   // Out: as Sequence::decode. kOutOfMemory, kInternal: the sequence is broken and must be dropped.
   Status status;
-  // Tokens that may follow. Where there are any, the sequence waits for accept() after success. Out:
-  // those that were verified; fewer where the context, the window or memory ends.
+  // Tokens that may follow. Where there are any, the sequence waits for accept() after success.
+  // Out: those that were verified; fewer where they do not pay, or the context, the window or
+  // memory ends.
   std::span<const TokenId> drafts = {};
+  // Of each draft: how likely it and all before it are right. Then as many are verified as pay
+  // (choose_drafts); empty: all.
+  std::span<const double> survival = {};
+  double draft_ms = 0;  // what it took to find them
+  // Out, of a pass that several rows can share: what it took; the same and the draft_ms of all its
+  // rows; what it takes without any drafts. 0 = not known.
+  double pass_ms = 0, round_ms = 0, plain_ms = 0;
 };
 
 // Decodes rows of sequences of one model. A pass stops in the middle only if all of its rows ask

@@ -162,7 +162,9 @@ void KvCache::cut_back(const OpenState& state, std::int64_t n_kept) {
   const std::int64_t end = state.first + n_kept;
   restore_windows(state, n_kept);
   for (std::size_t layer = 0; layer < windows_.size(); ++layer) {
-    windows_[layer].begin = std::max(state.window_bounds[layer].first, end - window_);
+    const auto [begin, window_end] = state.window_bounds[layer];
+    windows_[layer].begin =
+        std::max(window_end == state.first ? begin : state.first, end - window_);
     windows_[layer].end = end;
   }
   std::int64_t n_pages_used = 0;

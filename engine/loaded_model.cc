@@ -12,6 +12,7 @@
 #include "engine/prompt_markers.h"
 #include "engine/rendered_prompt.h"
 #include "engine/runtime.h"
+#include "engine/sequence.h"
 #include "kernels/rope.h"
 
 namespace cairn::engine {
@@ -80,6 +81,10 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::create(std::shared_ptr<Runtime
     return invalid_argument("prefill_chunk is " + std::to_string(options.prefill_chunk) +
                             ", must be 1 to " + std::to_string(kMaxPrefillChunk) +
                             ", or 0 for the model's own");
+  }
+  if (options.drafts < -1 || options.drafts > kMaxDrafts) {
+    return invalid_argument("drafts is " + std::to_string(options.drafts) + ", must be 1 to " +
+                            std::to_string(kMaxDrafts) + ", 0 for as many as pay, or -1 for none");
   }
   if (options.numerics < Numerics::kReference || options.numerics > Numerics::kF32) {
     return invalid_argument("numerics has no value " +
@@ -170,11 +175,19 @@ void LoadedModel::settle_drafts() {
   draft_config_.n_experts = config_.draft_n_experts;
   draft_config_.n_active_experts = config_.draft_n_active_experts;
   draft_config_.window = config_.window + config_.draft_block;
+  propose_ = [](const Sequence& sequence, TokenId anchor, DraftProposal& out) {
+    return sequence.propose(anchor, out);
+  };
 }
 
 LayerContext LoadedModel::draft_context(kernels::Context& run) const {
   return {draft_config_,       draft_plan_, kernels_, run, arithmetic_, window_frequencies_.data(),
           activations_->memory};
+}
+
+std::int32_t LoadedModel::max_drafts() const {
+  if (!propose_ || options_.drafts < 0) return 0;
+  return options_.drafts == 0 ? kMaxDrafts : options_.drafts;
 }
 
 LayerContext LoadedModel::layer_context(int index, kernels::Context& run) const {

@@ -7,11 +7,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cairn/engine.h"
 #include "engine/activations.h"
 #include "engine/arithmetic.h"
+#include "engine/draft_schedule.h"
 #include "engine/engram_tables.h"
 #include "engine/layer_context.h"
 #include "engine/model_config.h"
@@ -62,6 +64,16 @@ class LoadedModel {
   LayerContext draft_context(kernels::Context& run) const;
   bool has_drafts() const { return !weights_.draft.stages.empty(); }
 
+  // What proposes drafts; empty: nothing does.
+  const Propose& propose() const { return propose_; }
+  // Instead of its own. Before its first pass.
+  void use_drafts(Propose propose) { propose_ = std::move(propose); }
+  // Drafts of one proposal, at most; 0 = nothing proposes, or none are wanted.
+  std::int32_t max_drafts() const;
+  // What passes took, and what became of drafts. Strand only.
+  StepTimes& step_times() const { return step_times_; }
+  DraftCalibration& draft_calibration() const { return draft_calibration_; }
+
   TokenId eos() const { return config_.eos_id; }
   TokenId think_end() const { return think_end_; }  // -1 if the tokenizer has none
   // What ends reasoning: that token, or the marker spelled out. Not empty.
@@ -96,6 +108,9 @@ class LoadedModel {
   kernels::KernelTable kernels_;
   std::vector<float> window_frequencies_, compressed_frequencies_;
   std::unique_ptr<Activations> activations_;
+  Propose propose_;
+  mutable StepTimes step_times_;
+  mutable DraftCalibration draft_calibration_;
   ModelInfo info_;
   TokenId think_end_ = -1;
   std::vector<TokenId> think_ending_;

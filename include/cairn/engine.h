@@ -62,6 +62,10 @@ struct ModelOptions {
   // give each routed expert 8 of them on average, at least 64, at most 512.
   std::int32_t prefill_chunk = 0;
   std::int32_t max_context = 0;     // tokens; 0 = the checkpoint's own limit
+  // Tokens that the checkpoint's draft stages propose a step, to be verified in one pass; what is
+  // said is the same. 0 = as many as pay, none where there are no stages; -1 = none; else that many,
+  // at most kMaxDrafts and the checkpoint's block.
+  std::int32_t drafts = 0;
 };
 
 struct KvSourceInfo {

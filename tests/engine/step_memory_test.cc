@@ -128,5 +128,47 @@ TEST(StepMemory, in_a_warm_step_of_several_sequences_it_takes_nothing_from_the_h
   }
 }
 
+// Drafts are dropped then, and the token is computed alone.
+TEST(StepMemory, a_round_that_runs_out_of_memory_leaves_what_single_steps_leave) {
+  const auto model = tiny_model();
+  const auto expected = prefilled(model, kPrompt);
+  auto sequence = prefilled(model, kPrompt);
+  const std::array<TokenId, 4> drafts = {31, 32, 33, 34};
+  int n_failed = 0, n_dropped = 0;
+  for (std::int64_t n = 0;; ++n) {
+    const std::int64_t n_failed_before = test::n_failed_allocations;
+    DecodeRow row{.sequence = sequence.get(),
+                  .token = 30,
+                  .stop_requested = {},
+                  .status = Status(),
+                  .drafts = drafts};
+    test::fails_once = true;
+    test::allocations_left = n;
+    decode_together({&row, 1});
+    test::allocations_left = -1;
+    if (!row.status.ok()) {  // before the pass: the sequence is to be dropped
+      EXPECT_EQ(row.status.code(), StatusCode::kOutOfMemory) << row.status.to_string();
+      sequence = std::make_unique<Sequence>(model);
+      ASSERT_TRUE(sequence->prefill(expected->tokens()).ok());
+      ++n_failed;
+      continue;
+    }
+    ASSERT_TRUE(expected->decode(30).ok());
+    if (sequence->n_verified() > 0) {
+      sequence->accept(3);
+      for (const TokenId draft : {31, 32}) ASSERT_TRUE(expected->decode(draft).ok());
+    } else {
+      EXPECT_TRUE(row.drafts.empty());
+      ++n_dropped;
+    }
+    ASSERT_EQ(sequence->tokens().size(), expected->tokens().size());
+    ASSERT_TRUE(sequence->export_tail() == expected->export_tail()) << "allocation " << n;
+    if (test::n_failed_allocations == n_failed_before) break;
+    ++n_failed;
+  }
+  EXPECT_GT(n_failed, 0);
+  EXPECT_GT(n_dropped, 0);
+}
+
 }  // namespace
 }  // namespace cairn::engine
