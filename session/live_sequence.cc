@@ -185,11 +185,16 @@ engine::DecodeRow LiveSequence::decode_row(TokenId token,
 
 Status LiveSequence::decoded(const engine::DecodeRow& row) {
   if (row.status.ok()) {
-    extend_chain();
+    if (sequence_->n_verified() == 0) extend_chain();
   } else if (row.status.code() != StatusCode::kCancelled) {
     distrust();
   }
   return row.status;
+}
+
+void LiveSequence::accept(std::int64_t n_rows) {
+  sequence_->accept(n_rows);
+  extend_chain();
 }
 
 void LiveSequence::extend_chain() {

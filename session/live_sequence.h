@@ -46,7 +46,9 @@ class LiveSequence {
   // A decode, in the middle of which other sequences' are done: the row to decode, and its outcome.
   // kCancelled: it was asked to stop, and nothing has changed.
   engine::DecodeRow decode_row(TokenId token, const engine::StopRequested& stop_requested);
+  // Where drafts were verified with it (sequence().n_verified()), accept() has to follow.
   Status decoded(const engine::DecodeRow& row);
+  void accept(std::int64_t n_rows);
 
   // What is live; only while is_live().
   const engine::Sequence& sequence() const { return *sequence_; }

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "engine/runtime.h"
-#include "engine/sampler.h"
 #include "session/reuse_explanation.h"
 
 namespace cairn::session {
@@ -130,7 +129,7 @@ void TurnState::step() noexcept {
 
 bool TurnState::begin_decode(engine::DecodeRow& row) noexcept {
   std::optional<engine::DecodeRow> begun;
-  run([&] { return say_token(begun); });
+  run([&] { return say_next(begun); });
   if (!begun || phase_ == Phase::kFinished) return false;
   row = std::move(*begun);
   return true;
@@ -140,7 +139,11 @@ void TurnState::end_decode(const engine::DecodeRow& row) noexcept {
   run([&] {
     const Status status = session_->live().decoded(row);
     // A cancel is answered by the next step.
-    return status.code() == StatusCode::kCancelled ? Status() : status;
+    if (status.code() == StatusCode::kCancelled) return Status();
+    CAIRN_RETURN_IF_ERROR(status);
+    if (!row.drafts.empty()) return say_drafts(row);
+    note_round(row, 0);
+    return Status();
   });
 }
 
@@ -296,85 +299,9 @@ void TurnState::report_progress() {
   stream_->add(std::move(progress));
 }
 
-std::optional<EndReason> TurnState::parser_stop() const {
-  switch (parser_.stopped()) {
-    case engine::OutputStop::kStopString:
-      return EndReason::kStopString;
-    case engine::OutputStop::kCallLimit:
-      return EndReason::kCallLimit;
-    case engine::OutputStop::kNone:
-      break;
-  }
-  return std::nullopt;
-}
-
-std::optional<EndReason> TurnState::reached_limit() const {
-  const TurnLimits& limits = input_.turn.started.limits;
-  const std::int64_t n_context = static_cast<std::int64_t>(input_.prompt.size()) + n_generated_;
-  if (const auto stopped = parser_stop()) return stopped;
-  if (n_generated_ >= input_.turn.started.max_tokens) return EndReason::kLength;
-  if (n_context >= session_->model()->info().max_context) return EndReason::kLength;
-  if (limits.context_tokens > 0 && n_context >= limits.context_tokens) {
-    return EndReason::kContextLimit;
-  }
-  return std::nullopt;
-}
-
-// The end of the reasoning where it has been long enough; no rule stands against that.
-std::optional<TokenId> TurnState::forced_token() {
-  const engine::LoadedModel& model = *session_->model();
-  const std::int32_t limit = input_.turn.started.limits.reasoning_tokens;
-  const bool end_is_wanted = end_thinking_.exchange(false);
-  if (parser_.in_reasoning()) {
-    // Where the end is spelled in several tokens, each of them counts as reasoning.
-    const std::int64_t n_over = parser_.output().reasoning_tokens - begun_reasoning_ - limit;
-    const std::vector<TokenId>& ending = model.think_ending();
-    if (limit > 0 && n_over >= 0 && n_over < std::ssize(ending)) {
-      return ending[static_cast<std::size_t>(n_over)];
-    }
-    is_forced_ = end_is_wanted;
-    if (end_is_wanted) return model.think_end();
-  }
-  return std::nullopt;
-}
-
-Result<TokenId> TurnState::sampled_token() {
-  const auto mask = constraint_ ? constraint_->mask() : nullptr;
-  if (mask != nullptr && std::ranges::all_of(*mask, [](auto word) { return word == 0; })) {
-    return Status(StatusCode::kUnsupported,
-                  "the output rules allow no token after " + std::to_string(n_generated_),
-                  "simplify the schema, or start another turn without these rules");
-  }
-  const engine::Sequence& sequence = session_->live().sequence();
-  return engine::sample(sequence.logits(), sequence.tokens(), session_->model()->masked_ids(),
-                        input_.turn.started.sampling, sequence.position(),
-                        mask != nullptr ? *mask : std::span<const std::uint64_t>());
-}
-
-Result<TokenId> TurnState::next_token() {
-  const std::optional<TokenId> forced = forced_token();
-  CAIRN_ASSIGN_OR_RETURN(const TokenId token, forced ? Result<TokenId>(*forced) : sampled_token());
-  if (constraint_) CAIRN_RETURN_IF_ERROR(constraint_->advance(token));
-  return token;
-}
-
-Status TurnState::say_token(std::optional<engine::DecodeRow>& row) {
-  LiveSequence& live = session_->live();
-  if (const auto reason = reached_limit()) return finish(*reason);
-  CAIRN_ASSIGN_OR_RETURN(const TokenId token, next_token());
-  if (n_generated_ == usage_.resumed_tokens) usage_.first_token_ms = ms_since(created_);
-  ++n_generated_;
-  unlogged_.push_back(token);
-  std::vector<engine::OutputEvent> events;
-  parser_.push(token, events);
-  const bool synced = session_->durability() == SessionDurability::kSynced;
-  if (!synced) stream_->say({&token, 1}, /*replayed=*/false);
-  if (flush_is_due()) {
-    CAIRN_RETURN_IF_ERROR(flush(live.tail_is_due() ? StateToStore::kTail : state_that_is_due()));
-  }
-  if (token == session_->model()->eos()) return finish(EndReason::kStop);
-  if (!reached_limit()) row = live.decode_row(token, stop_requested_);
-  return {};
+Status TurnState::flush_if_due() {
+  if (!flush_is_due()) return {};
+  return flush(session_->live().tail_is_due() ? StateToStore::kTail : state_that_is_due());
 }
 
 // What the host asked for is in the log before anything is said after it.

@@ -11,9 +11,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cairn/session.h"
+#include "engine/draft.h"
+#include "engine/draft_schedule.h"
 #include "engine/output_parser.h"
 #include "engine/scheduler.h"
 #include "session/session_state.h"
@@ -67,12 +70,23 @@ class TurnState final : public std::enable_shared_from_this<TurnState>, private 
   Status read_back();
   Status prefill_chunk();
   // What is said next, and the row that it makes, if there is another token to come.
-  Status say_token(std::optional<engine::DecodeRow>& row);
+  Status say_next(std::optional<engine::DecodeRow>& row);
+  Status say(TokenId token);
+  Status flush_if_due();
+  // Gives the row drafts of what is said after it.
+  Status propose(engine::DecodeRow& row);
+  void leave_out_what_rules_forbid();
+  // Says what was verified and would be said without drafts, too.
+  Status say_drafts(const engine::DecodeRow& row);
+  void note_round(const engine::DecodeRow& row, std::int64_t n_accepted);
   std::optional<EndReason> parser_stop() const;
   // The reason for the turn to end before another token.
   std::optional<EndReason> reached_limit() const;
-  std::optional<TokenId> forced_token();
-  Result<TokenId> sampled_token();
+  // What is said whatever the logits are: by a limit, or because the host wants it.
+  std::optional<TokenId> token_by_limit() const;
+  std::optional<TokenId> token_by_host();
+  // After `tokens`, from the logits there.
+  Result<TokenId> sampled_token(std::span<const float> logits, std::span<const TokenId> tokens);
   Result<TokenId> next_token();
   Status flush(StateToStore state);
   StateToStore state_that_is_due() const;
@@ -96,9 +110,13 @@ class TurnState final : public std::enable_shared_from_this<TurnState>, private 
   engine::OutputParser parser_;  // of all tokens; readers have their own
   std::optional<engine::ConstraintState> constraint_;
   Phase phase_ = Phase::kRestore;
-  bool restoring_ = false;                       // the restore has begun
-  std::vector<TokenId> unlogged_;                // generated, not yet in the log
-  bool is_forced_ = false;                       // the newest token is the host's
+  bool restoring_ = false;         // the restore has begun
+  std::vector<TokenId> unlogged_;  // generated, not yet in the log
+  bool is_forced_ = false;         // the newest token is the host's
+  std::optional<TokenId> drawn_;   // sampled already, to be said next
+  engine::DraftProposal proposal_;
+  std::vector<double> survival_;  // of its drafts
+  engine::DraftGuard guard_;
   std::int64_t n_generated_ = 0;                 // of the whole turn, resumed ones included
   std::size_t n_read_back_ = 0;                  // of the begun and the resumed ones
   std::int64_t begun_reasoning_ = 0;             // tokens of what it goes on with

@@ -92,11 +92,13 @@ Result<cairn::RuntimeOptions> runtime_options(const cairn_runtime_options& given
 Result<cairn::ModelOptions> model_options(const cairn_model_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_model_options read, read_options(given, "options"));
   CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved));
+  CAIRN_RETURN_IF_ERROR(expect_reserved_zero(read.reserved_2));
   cairn::ModelOptions options;
   CAIRN_ASSIGN_OR_RETURN(options.numerics,
                          enum_option(read.numerics, cairn::Numerics::kF32, "numerics"));
   if (read.prefill_chunk != 0) options.prefill_chunk = read.prefill_chunk;
   options.max_context = read.max_context;
+  options.drafts = read.drafts;
   return options;
 }
 

@@ -270,6 +270,9 @@ enum {
   CAIRN_NUMERICS_F32 = 2        /**< f32 throughout: for checks */
 };
 
+/** Tokens proposed a step, at most. */
+#define CAIRN_MAX_DRAFTS 8
+
 /** How a model is opened. */
 typedef struct cairn_model_options {
   size_t struct_size;    /**< sizeof this struct */
@@ -278,10 +281,15 @@ typedef struct cairn_model_options {
                             as many as give each expert 8 on average, 64 to 512 */
   int32_t max_context;   /**< tokens; 0 = the checkpoint's own limit */
   int32_t reserved;      /**< 0 */
+  int32_t drafts; /**< tokens that the checkpoint's draft stages propose a step, to be verified in one
+                     pass; what is said is the same. 0 = as many as pay, none where there are no
+                     stages; -1 = none; else that many, at most CAIRN_MAX_DRAFTS and the checkpoint's
+                     block */
+  int32_t reserved_2; /**< 0 */
 } cairn_model_options;
 /** Initialises a cairn_model_options. */
 #define CAIRN_MODEL_OPTIONS_INIT \
-  { sizeof(cairn_model_options), 0, 0, 0, 0 }
+  { sizeof(cairn_model_options), 0, 0, 0, 0, 0, 0 }
 
 /** As cairn_runtime_options_init. Any thread. Does not block. Since 0.1. */
 CAIRN_API void cairn_model_options_init(cairn_model_options* options);
@@ -1183,10 +1191,16 @@ typedef struct cairn_usage {
   double prefill_ms;        /**< in prefill steps */
   double first_token_ms;    /**< from the start of the turn to its first token */
   double decode_ms;         /**< in decode steps */
+  int64_t draft_rounds;     /**< steps that verified a proposal, see cairn_model_options.drafts */
+  int64_t drafts_proposed;  /**< tokens, in all rounds */
+  int64_t drafts_accepted;  /**< of these: said by the turn, in the pass that verified them */
+  int64_t rounds_by_accepted[CAIRN_MAX_DRAFTS + 1]; /**< rounds by how many tokens were accepted */
+  double draft_ms;          /**< proposing */
+  double verify_ms;         /**< in the passes of these rounds */
 } cairn_usage;
 /** Initialises a cairn_usage. */
 #define CAIRN_USAGE_INIT \
-  { sizeof(cairn_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(cairn_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, 0 }
 
 /* Accessors of an event. A field that the event's kind does not have is 0, -1 or "" as noted; so is
  * every field of NULL. */

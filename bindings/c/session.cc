@@ -1,4 +1,5 @@
 // Sessions, turns and events of cairn.h (see cairn.cc).
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -190,6 +191,14 @@ cairn_usage usage(const cairn::TurnUsage& report) {
   values.prefill_ms = report.prefill_ms;
   values.first_token_ms = report.first_token_ms;
   values.decode_ms = report.decode_ms;
+  static_assert(CAIRN_MAX_DRAFTS == cairn::kMaxDrafts);
+  const cairn::DraftReport& drafts = report.drafts;
+  values.draft_rounds = drafts.rounds;
+  values.drafts_proposed = drafts.proposed;
+  values.drafts_accepted = drafts.accepted;
+  std::ranges::copy(drafts.rounds_by_accepted, values.rounds_by_accepted);
+  values.draft_ms = drafts.draft_ms;
+  values.verify_ms = drafts.verify_ms;
   return values;
 }
 

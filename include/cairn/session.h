@@ -10,6 +10,7 @@
 #ifndef CAIRN_SESSION_H_
 #define CAIRN_SESSION_H_
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -105,12 +106,24 @@ struct ReuseReport {
   double lost_ms = 0;
 };
 
+// Rounds of drafts (ModelOptions::drafts): each verifies a proposal and says what of it is right.
+struct DraftReport {
+  std::int64_t rounds = 0;             // with a proposal of one token at least
+  std::int64_t proposed = 0;           // tokens, in all rounds
+  std::int64_t accepted = 0;           // of these: said by the turn, in the pass that verified them
+  // Rounds by how many of their tokens were accepted.
+  std::array<std::int64_t, kMaxDrafts + 1> rounds_by_accepted{};
+  double draft_ms = 0;   // proposing
+  double verify_ms = 0;  // in the passes of these rounds
+};
+
 struct TurnUsage {
   ReuseReport reuse;
   std::int64_t output_tokens = 0, reasoning_tokens = 0, resumed_tokens = 0;
   std::int64_t context_used = 0, context_size = 0;
   double queued_ms = 0, prefill_ms = 0, first_token_ms = 0, decode_ms = 0;
   std::int64_t bytes_written = 0;  // handed to the store by this turn
+  DraftReport drafts;
 };
 
 enum class EventKind : std::int32_t {

@@ -31,7 +31,7 @@ def names_of(header):
     code = code_of(header)
     fields = []
     for name, body in re.findall(r'typedef struct (\w+) \{(.*?)\} \1;', code, flags=re.S):
-        for field in re.findall(r'(\w+)\s*;', body):
+        for field in re.findall(r'(\w+)(?:\[[^]]*\])?\s*;', body):
             fields.append((name, field))
     constants = re.findall(r'\b(CAIRN_\w+) = (\d+)', code)
     return fields, constants

@@ -153,7 +153,7 @@ static void structs_keep_their_layout(void) {
   if (sizeof(void*) != 8) return;
   CHECK(offsetof(cairn_runtime_options, log_finalize) == 32);
   CHECK(offsetof(cairn_runtime_options, reserved) == 60);
-  CHECK(offsetof(cairn_model_options, reserved) == 20);
+  CHECK(offsetof(cairn_model_options, reserved_2) == 28);
   CHECK(offsetof(cairn_model_info, global_kv_bytes_per_token) == 72);
   CHECK(offsetof(cairn_store_options, key_user) == 56);
   CHECK(offsetof(cairn_store_stats, commits_without_state) == 192);
@@ -170,7 +170,7 @@ static void structs_keep_their_layout(void) {
   CHECK(offsetof(cairn_plan, cause) == 100);
   CHECK(offsetof(cairn_mark, rewound) == 44);
   CHECK(offsetof(cairn_verify_report, n_problems) == 48);
-  CHECK(offsetof(cairn_usage, decode_ms) == 80);
+  CHECK(offsetof(cairn_usage, verify_ms) == 192);
 }
 
 /* A caller compiled against a later header: the same struct with one more field. */

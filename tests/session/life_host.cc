@@ -29,6 +29,13 @@ std::string text(const json::object& request, const char* name) {
   return std::string(request.at(name).as_string());
 }
 
+// It drafts: what it says is compared with what sessions say that do not.
+const Model& life_model() {
+  static const Model model =
+      *Model::open(test::live_runtime(), test::kTinyA, {.prefill_chunk = 32, .drafts = 2});
+  return model;
+}
+
 class Host {
  public:
   explicit Host(std::string path) : path_(std::move(path)) {}
@@ -57,9 +64,9 @@ class Host {
   Result<Session*> session(const json::object& request) {
     const std::string name = text(request, "session");
     if (const auto open = sessions_.find(name); open != sessions_.end()) return &open->second;
-    Result<Session> session = Session::open(test::live_model(), *store_, name);
+    Result<Session> session = Session::open(life_model(), *store_, name);
     if (session.status().code() == StatusCode::kNotFound && request.contains("create")) {
-      session = Session::create(test::live_model(), *store_, name);
+      session = Session::create(life_model(), *store_, name);
     }
     if (!session.ok()) return session.status();
     return &sessions_.emplace(name, std::move(*session)).first->second;
@@ -103,7 +110,7 @@ class Host {
       return session.info().turn_open ? session.resume_turn() : session.start_turn(options);
     };
     const int n_steps = turn.at("cancel_after").to_number<int>();
-    return n_steps < 0 ? run() : test::start_and_cancel(test::live_model(), n_steps, run);
+    return n_steps < 0 ? run() : test::start_and_cancel(life_model(), n_steps, run);
   }
 
   json::object mark(const json::object& request) {

@@ -30,6 +30,7 @@ inline constexpr const char* kTinyB = CAIRN_SOURCE_DIR "/tests/golden/tiny-b/mod
 inline constexpr int kTinyContext = 4096;
 
 // Opened once for the program: the model's steps are short, so a cancel has many places to fall.
+// Without drafts, since how many steps a turn takes with them depends on time (turn_drafts_test).
 inline const Runtime& live_runtime() {
   static const Runtime runtime = [] {
     RuntimeOptions options;
@@ -39,7 +40,8 @@ inline const Runtime& live_runtime() {
   return runtime;
 }
 inline const Model& live_model() {
-  static const Model model = *Model::open(live_runtime(), kTinyA, {.prefill_chunk = 32});
+  static const Model model =
+      *Model::open(live_runtime(), kTinyA, {.prefill_chunk = 32, .drafts = -1});
   return model;
 }
 

@@ -31,10 +31,10 @@ inline void add_token(boost::json::object& tokenizer, TokenId id, const char* sp
                                                   {"special", true}});
 }
 
-// Opened once for the program.
-inline const Model& thinking_model() {
+// Made once for the program.
+inline const std::string& thinking_folder() {
   static const TemporaryFolder folder;
-  static const Model model = [] {
+  static const std::string path = [] {
     for (const auto& file : std::filesystem::directory_iterator(kTinyA)) {
       if (file.path().filename() == "tokenizer.json") continue;
       std::filesystem::create_symlink(file.path(), folder.path() / file.path().filename());
@@ -44,8 +44,14 @@ inline const Model& thinking_model() {
     add_token(tokenizer, kThinkBeginId, "<think>");
     add_token(tokenizer, kThinkEndId, "</think>");
     write_file(folder / "tokenizer.json", boost::json::serialize(tokenizer));
+    return folder.path().string();
+  }();
+  return path;
+}
+inline const Model& thinking_model() {
+  static const Model model = [] {
     Result<Model> opened =
-        Model::open(live_runtime(), folder.path().string(), {.prefill_chunk = 32});
+        Model::open(live_runtime(), thinking_folder(), {.prefill_chunk = 32, .drafts = -1});
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     return std::move(*opened);
   }();
