@@ -84,6 +84,12 @@ Status compare_draft(const Sequence& sequence, TokenId anchor, const float* ids,
 Status compare_first_draft(const Sequence& sequence, const CaseFile& file, Agreement& agreement) {
   if (!file.has("dspark_first.ids")) return {};
   const auto anchor = static_cast<TokenId>(file.integers("greedy_ids")[0]);
+  const bool judged = sequence.model().options().numerics == Numerics::kF32;
+  engine::DraftProposal draft;
+  CAIRN_RETURN_IF_ERROR(sequence.propose(anchor, draft));
+  agreement.compare("draft logits", judged ? Rule::kNear : Rule::kReport, draft.logits.data(),
+                    file.tensor("dspark_first.logits").values.data(),
+                    static_cast<std::int64_t>(draft.logits.size()));
   return compare_draft(sequence, anchor, file.tensor("dspark_first.ids").values.data(),
                        file.tensor("dspark_first.confidence").values.data(), agreement);
 }
