@@ -7,8 +7,7 @@ cd "$(dirname "$0")/.."
 
 readonly seed=${1:-$((RANDOM * 32768 + RANDOM))}
 readonly build=build/release
-model=examples/models/nano
-[ -e "$model/config.json" ] || model=examples/models/tiny-a
+readonly model=examples/models/nano
 RANDOM=$((seed % 32768))
 
 if [ -t 1 ]; then bold=$'\033[1m' green=$'\033[32m' red=$'\033[31m' plain=$'\033[0m'
@@ -39,12 +38,13 @@ build() {
 
 # What the user says, one after the other.
 readonly tasks=(
-  "What is gateway_port in network/router.toml?"
-  "The branch of Willow is copper."
+  "What is index_level in storage/archive.yaml?"
+  "The port of Vennor is 5512."
   "Fix the failing test."
   "What is 37 times 21?"
   "Set album_limit in storage/archive.yaml to 750."
-  "Which branch does Willow have?"
+  "Rename load_voucher to sum_voucher."
+  "What is the port of Vennor?"
 )
 
 # run_agent NAME: one process of the agent over the store NAME and a copy of the workspace.

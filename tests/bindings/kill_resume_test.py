@@ -21,11 +21,11 @@ import time
 
 MAX_PROCESSES = 20  # of one round
 TASKS = (
-    "What is gateway_port in network/router.toml?",
-    "The branch of Willow is copper.",
+    "What is index_level in storage/archive.yaml?",
+    "The port of Vennor is 5512.",
     "Fix the failing test.",
     "Set album_limit in storage/archive.yaml to 750.",
-    "Which branch does Willow have?",
+    "What is the port of Vennor?",
 )
 
 
@@ -39,12 +39,12 @@ class Agent:
         shutil.copytree(source / "examples/workspace", self.workspace)
         self.command = [
             options.tool_loop,
-            "--model", source / "examples/models/tiny-a",
+            "--model", source / "examples/models/nano",
             "--store", self.store,
             "--workspace", self.workspace,
             *(part for task in TASKS for part in ("--task", task)),
             "--max-tokens", "60",
-            "--seed", "11",
+            "--greedy",
             "--transcript", self.transcript,
             "--account", self.account,
         ]
