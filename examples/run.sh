@@ -73,11 +73,12 @@ say "Building ($build)"
 build
 
 say "1. The agent works from start to end, uninterrupted"
-echo "The model is cairn-nano: 7 MB, trained from nothing for this narrow world (examples/nano). Its calls"
+echo "The model is cairn-nano: 9 MB, trained from nothing for this narrow world (examples/nano). Its calls"
 echo "really read and edit files, and really run the tests, in a temporary copy of examples/workspace."
 (run_agent uninterrupted)
 say "What it changed"
-diff -ru --exclude .agent examples/workspace "$work/uninterrupted.workspace" | sed 's/^/  /' || true
+diff -ru --exclude .agent examples/workspace "$work/uninterrupted.workspace" |
+  sed "/^diff /d; s#^+++ $work/uninterrupted.workspace#+++ changed#; s/\t.*//; s/^/  /" || true
 
 say "2. The same again in another store, killed with SIGKILL in the middle of an answer"
 total=$(stat -c %s "$work/uninterrupted.transcript")
