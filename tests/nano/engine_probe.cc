@@ -80,9 +80,8 @@ PROBE std::int64_t probe_best_token(const Sequence* sequence) {
 PROBE int probe_loss(const Model* model, const TokenId* tokens, std::int64_t n, double* loss) {
   Sequence sequence(model->loaded);
   const std::span<const TokenId> all(tokens, static_cast<std::size_t>(n));
-  PrefillOptions options;
-  options.logits_from = 0;
-  const cairn::Status status = sequence.prefill(all, options);
+  const cairn::Status status =
+      sequence.prefill(all, {.decoder = DecoderPass::kFull, .logits_from = 0});
   if (!status.ok()) return done(status);
   const std::span<const float> rows = sequence.logits_rows();
   const std::size_t vocabulary = rows.size() / all.size();
