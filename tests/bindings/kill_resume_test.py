@@ -43,7 +43,7 @@ class Agent:
             "--store", self.store,
             "--workspace", self.workspace,
             *(part for task in TASKS for part in ("--task", task)),
-            "--max-tokens", "60",
+            "--max-tokens", "200",
             "--greedy",
             "--transcript", self.transcript,
             "--account", self.account,
