@@ -22,8 +22,10 @@ namespace cairn::engine {
 
 struct PrefillOptions {
   DecoderPass decoder = DecoderPass::kHalo;
-  bool bounded_restore = false;   // windows lost in a restore may come from a bounded replay
-  std::int64_t logits_from = -1;  // keep logits of every row from this position on; -1 = last row
+  bool bounded_restore = false;  // windows lost in a restore may come from a bounded replay
+  // Keep logits of every row from this position on; -1 = the last row. Of rows that the pass does
+  // not take through every layer they mean nothing: with kHalo, of all but the last.
+  std::int64_t logits_from = -1;
 };
 
 class Sequence {
