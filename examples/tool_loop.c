@@ -332,8 +332,9 @@ static cairn_code find_position(agent* a, cairn_message_list* list, position* wh
   return code;
 }
 
-/* Writes the answers of earlier processes to the transcript, from the session. */
-static cairn_code transcribe_history(agent* a) {
+/* Writes the answers of earlier processes to the transcript, from the session, and tells the tools
+ * which results it has. */
+static cairn_code take_up_history(agent* a) {
   cairn_message_list* list = NULL;
   cairn_message m = CAIRN_MESSAGE_INIT;
   cairn_tool_call call = CAIRN_TOOL_CALL_INIT;
@@ -341,6 +342,9 @@ static cairn_code transcribe_history(agent* a) {
   cairn_code code = cairn_session_get_messages(a->session, &list, &a->error);
   for (size_t i = 0; !code && i < cairn_message_list_size(list); ++i) {
     code = cairn_message_list_get(list, i, &m, &a->error);
+    if (!code && m.role == CAIRN_ROLE_TOOL) {
+      tool_result_stored(a->settings.workspace, m.tool_call_id);
+    }
     if (code || m.role != CAIRN_ROLE_ASSISTANT) continue;
     begin_answer(a, ++n_answers);
     if (m.reasoning_bytes > 0) begin_block(a, CAIRN_BLOCK_REASONING, "");
@@ -403,7 +407,7 @@ static cairn_code take_step(agent* a, const cairn_message_list* list, const posi
 static cairn_code run_agent(agent* a) {
   position where = {kAppendSystem, 0, 0, 0, 0};
   cairn_code code = open_everything(a);
-  if (!code) code = transcribe_history(a);
+  if (!code) code = take_up_history(a);
   while (!code && where.next != kFinished) {
     cairn_message_list* list = NULL;
     code = cairn_session_get_messages(a->session, &list, &a->error);

@@ -341,13 +341,27 @@ static void edit_file(const char* workspace, const char* call_id, const char* pa
   free(content);
 }
 
-/* Notes are lines "key: value" of one file; a later one counts. */
+/* Whether the last line of a file is this one, which has its newline. */
+static int has_last_line(FILE* file, const char* line, size_t n_bytes) {
+  char end[2 * kMaxArgumentBytes];
+  int before = '\n';
+  if (fseek(file, -(long)n_bytes - 1, SEEK_END) == 0) before = fgetc(file);
+  return before == '\n' && fseek(file, -(long)n_bytes, SEEK_END) == 0 &&
+         fread(end, 1, n_bytes, file) == n_bytes && memcmp(end, line, n_bytes) == 0;
+}
+
+/* Notes are lines "key: value" of one file; a later one counts. A call that runs again after a kill
+ * finds its line at the end. */
 static void remember(const char* workspace, const char* key, const char* value,
                      tool_result* result) {
-  char path[PATH_MAX];
+  char path[PATH_MAX], line[2 * kMaxArgumentBytes];
+  const int n_bytes = snprintf(line, sizeof line, "%s: %s\n", key, value);
   const int has_path = make_own_folder(workspace) && call_path(workspace, "notes", "", path);
-  FILE* file = has_path ? fopen(path, "a") : NULL;
-  const int kept = file != NULL && fprintf(file, "%s: %s\n", key, value) > 0;
+  FILE* file = has_path && n_bytes < (int)sizeof line ? fopen(path, "a+") : NULL;
+  const int kept =
+      file != NULL && (has_last_line(file, line, (size_t)n_bytes) ||
+                       (fseek(file, 0, SEEK_END) == 0 &&
+                        fwrite(line, 1, (size_t)n_bytes, file) == (size_t)n_bytes));
   if (file == NULL || fclose(file) != 0 || !kept) {
     append_text(result, "error: the note cannot be written");
   } else {

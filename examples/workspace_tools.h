@@ -33,7 +33,8 @@ enum {
 void run_tool(const char* workspace, const char* call_id, const char* name,
               const char* arguments_json, tool_result* result);
 
-/* To be called once the session has the result of a call. */
+/* To be called once the session has the result of a call, and for all results that a session has
+ * when a process opens it: a kill may have come between. */
 void tool_result_stored(const char* workspace, const char* call_id);
 
 /* 1 if the tool changes files or runs a program, so that a person should be asked first. */

@@ -71,6 +71,9 @@ bool Chat::is_unfinished(const std::vector<Message>& messages) const {
 Status Chat::begin() {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Message> messages, session_.messages());
   if (messages.empty()) return session_.append(Message::system(kInstructions, kToolsJson));
+  for (const Message& m : messages) {
+    if (m.role == Role::kTool) tool_result_stored(workspace_.c_str(), m.tool_call_id.c_str());
+  }
   // What was said last, as a reminder; the rest is `cairn show`'s.
   const auto last_user = std::find_if(messages.rbegin(), messages.rend(),
                                       [](const Message& m) { return m.role == Role::kUser; });

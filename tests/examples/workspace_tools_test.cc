@@ -132,6 +132,18 @@ TEST_F(WorkspaceTools, an_edit_that_was_cut_before_its_rename_is_finished) {
   EXPECT_EQ(content("workspace/e.txt"), "new\n");
 }
 
+TEST_F(WorkspaceTools, a_note_that_is_made_again_stays_one) {
+  const auto remember = [&](const char* key, const char* value) {
+    return run("remember", std::string(R"({"key": ")") + key + R"(", "value": ")" + value + "\"}");
+  };
+  EXPECT_EQ(remember("port", "1"), "saved");
+  EXPECT_EQ(remember("port", "1"), "saved");  // the process was killed before this was stored
+  EXPECT_EQ(remember("ort", "1"), "saved");
+  EXPECT_EQ(remember("port", "2"), "saved");
+  EXPECT_EQ(remember("port", "1"), "saved");
+  EXPECT_EQ(content("workspace/.agent/notes"), "port: 1\nort: 1\nport: 2\nport: 1\n");
+}
+
 TEST_F(WorkspaceTools, tests_report_output_or_status) {
   write("workspace/run_tests.sh", "echo out; echo err >&2; cat a.txt; exit 3\n");
   EXPECT_EQ(run("run_tests", "{}"), "out\nerr\ninside");
