@@ -1,6 +1,6 @@
 // Sequences of the engine with what no host may ask for, from Python by ctypes: how the decoder
-// half runs over a prompt, windows that are lost and computed again by a bounded replay, losses of
-// a text. A model at a time, by one thread.
+// half runs over a prompt, windows that are lost and computed again by a bounded replay, how many
+// tokens each pass of drafts gave, losses of a text. A model at a time, by one thread.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cairn/engine.h"
+#include "engine/decode_batch.h"
 #include "engine/loaded_model.h"
 #include "engine/runtime.h"
 #include "engine/sequence.h"
@@ -18,7 +19,9 @@
 namespace {
 
 using cairn::TokenId;
+using cairn::engine::DecodeRow;
 using cairn::engine::DecoderPass;
+using cairn::engine::DraftProposal;
 using cairn::engine::PrefillOptions;
 using cairn::engine::Sequence;
 
@@ -32,6 +35,10 @@ std::string last_error;  // of any call
 int done(const cairn::Status& status) {
   if (!status.ok()) last_error = status.to_string();
   return status.ok() ? 0 : 1;
+}
+
+TokenId best(std::span<const float> logits) {
+  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
 }
 
 PrefillOptions options_of(int bounded_prefill) {
@@ -71,9 +78,33 @@ PROBE int probe_restore_bounded(Sequence* sequence) {
   return done(sequence->prefill({}, {.bounded_restore = true}));
 }
 
-PROBE std::int64_t probe_best_token(const Sequence* sequence) {
-  const std::span<const float> logits = sequence->logits();
-  return std::ranges::max_element(logits) - logits.begin();
+// Greedy tokens, all of them computed, until `stop` or `most` of them, into `tokens`; of each pass
+// how many it gave into `passes`. Both hold `most`. Returns how many passes, -1 is an error.
+PROBE std::int64_t probe_generate(Sequence* sequence, TokenId stop, std::int64_t most, int drafted,
+                                  TokenId* tokens, std::int64_t* passes) {
+  std::int64_t n = 0, n_passes = 0;
+  DraftProposal proposal;
+  while (n < most && (n == 0 || tokens[n - 1] != stop)) {
+    const std::int64_t before = n;
+    DecodeRow row;
+    row.sequence = sequence;
+    row.token = best(sequence->logits());
+    tokens[n++] = row.token;
+    if (drafted != 0) {
+      if (done(sequence->propose(row.token, proposal)) != 0) return -1;
+      row.drafts = proposal.tokens;
+    }
+    cairn::engine::decode_together({&row, 1});
+    if (done(row.status) != 0) return -1;
+    for (const TokenId draft : row.drafts) {
+      const bool ends = n == most || tokens[n - 1] == stop;
+      if (ends || best(sequence->verified_logits(n - before - 1)) != draft) break;
+      tokens[n++] = draft;
+    }
+    if (sequence->n_verified() > 0) sequence->accept(n - before);
+    passes[n_passes++] = n - before;
+  }
+  return n_passes;
 }
 
 // Sum of the negative log-likelihoods (nats) of tokens[1..n) in a new sequence of `model`.

@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "nano"))
@@ -84,8 +84,10 @@ def _arguments(body: str) -> Optional[dict]:
 class Mode:
     """How the engine runs."""
 
-    def __init__(self, numerics=REFERENCE, restore="never", bounded_prefill=False, **changes):
+    def __init__(self, numerics=REFERENCE, restore="never", bounded_prefill=False, drafted=False,
+                 **changes):
         self.numerics, self.restore, self.bounded_prefill = numerics, restore, bounded_prefill
+        self.drafted = drafted  # all drafts of every step are verified
         self.changes = changes  # of text_config
 
 
@@ -96,6 +98,7 @@ MODES = {
     "bounded replay once": Mode(restore="once"),
     "bounded replay before every turn": Mode(restore="always"),
     "decoder replay in prefill": Mode(bounded_prefill=True),
+    "drafts": Mode(drafted=True),
     "half the selected entries": Mode(index_topk=0.5),
 }
 
@@ -106,7 +109,7 @@ class Probe:
     def __init__(self, library: pathlib.Path, folder: pathlib.Path, mode: Mode, threads: int):
         self.library, self.mode = ctypes.CDLL(str(library)), mode
         for name, result in (("open", ctypes.c_void_p), ("sequence", ctypes.c_void_p),
-                             ("error", ctypes.c_char_p), ("best_token", ctypes.c_int64)):
+                             ("error", ctypes.c_char_p), ("generate", ctypes.c_int64)):
             getattr(self.library, "probe_" + name).restype = result
         with tempfile.TemporaryDirectory() as changed:
             if mode.changes:
@@ -157,16 +160,17 @@ class Sequence:
         )
         self.n_tokens += len(ids)
 
-    def generate(self, stop: int, most: int) -> List[int]:
-        """Greedy tokens up to `stop`."""
-        ids: List[int] = []
+    def generate(self, stop: int, most: int):
+        """Greedy tokens up to `stop`, and how many of them each pass gave."""
+        tokens, passes = (ctypes.c_int32 * most)(), (ctypes.c_int64 * most)()
         started = time.perf_counter()
-        while len(ids) < most and (not ids or ids[-1] != stop):
-            ids.append(self._lib.probe_best_token(self._at))
-            self.append(ids[-1:])
+        n_passes = self._lib.probe_generate(self._at, stop, ctypes.c_int64(most),
+                                            int(self._probe.mode.drafted), tokens, passes)
         self.seconds += time.perf_counter() - started
-        self.n_decoded += len(ids)
-        return ids
+        self._probe.check(n_passes < 0)
+        n = sum(passes[:n_passes])
+        self.n_tokens, self.n_decoded = self.n_tokens + n, self.n_decoded + n
+        return tokens[:n], passes[:n_passes]
 
     def restore_bounded(self):
         self._probe.check(self._lib.probe_restore_bounded(self._at))
@@ -181,6 +185,7 @@ class Player:
     def __init__(self, probe: Probe, made: tokenizer.Tokenizer):
         self.probe, self.tokenizer = probe, made
         self.counts, self.right = collections.Counter(), collections.Counter()
+        self.passes: Dict[str, List[int]] = collections.defaultdict(list)  # by kind of text
         self.seconds, self.n_decoded = 0.0, 0
 
     def _note(self, name: str, right: bool):
@@ -195,6 +200,19 @@ class Player:
             else:
                 ids += self.tokenizer.encode(segment.text)
         return ids
+
+    def _count_passes(self, ids: List[int], passes: List[int], thinking: bool):
+        """Sorts the passes by what the model was writing when each began."""
+        added, kind = self.tokenizer.added, "reasoning" if thinking else "text"
+        at = 0
+        for n in passes:
+            self.passes[kind].append(n)
+            for token in ids[at : at + n]:
+                if token == added[prompt_format.THINK_END]:
+                    kind = "text"
+                elif token == added[DSML]:
+                    kind = "call"
+            at += n
 
     def play(self, talk: dialogues.Conversation):
         """Plays the user's side of a conversation against the model."""
@@ -228,7 +246,8 @@ class Player:
         while answer is None and len(made) < MOST_CALLS:
             segments = prompt_format.render(history, talk.thinking, talk.effort, first)
             sequence.append(self._encode(segments))
-            ids = sequence.generate(self.tokenizer.added[prompt_format.EOS], MOST_TOKENS)
+            ids, passes = sequence.generate(self.tokenizer.added[prompt_format.EOS], MOST_TOKENS)
+            self._count_passes(ids, passes, talk.thinking)
             message = parse(self.tokenizer.decode(ids), talk.thinking)
             self._note("valid", message is not None)
             if message is None:
@@ -271,7 +290,9 @@ class Player:
                        share=round(self.right[name] / self.counts[name], 4))
             for name in sorted(self.counts)
         }
-        return dict(shares, tokens_per_second=round(self.n_decoded / self.seconds, 1))
+        per_pass = {kind: round(sum(n) / len(n), 3) for kind, n in sorted(self.passes.items())}
+        return dict(shares, tokens_per_second=round(self.n_decoded / self.seconds, 1),
+                    tokens_per_pass=per_pass)
 
 
 def grown(talk: dialogues.Conversation, made: tokenizer.Tokenizer) -> int:
