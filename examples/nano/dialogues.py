@@ -518,5 +518,7 @@ AGENT = dict(
     rename=6, explain=5, fix=6, passing=2, remember=5, facts=5, recall=12, change=2, preference=3,
     chat=3, passage=1,
 )
+# What training practises: to find one of many lines and to copy what it says is learnt last.
+PRACTICE = dict(AGENT, value=22, two_values=12, sum=8, set_value=14, fix=10)
 FACTS = dict(facts=30, remember=5, recall=45, change=4, value=4, chat=4, passage=8, compute=2,
              preference=1)

@@ -55,7 +55,7 @@ class RowMaker:
             lambda: len(ids), self.texts,
         )
         talk.effort = effort
-        tasks = dialogues.AGENT if kind == "agent" else dialogues.FACTS
+        tasks = dialogues.PRACTICE if kind == "agent" else dialogues.FACTS
         done, spans = 0, []
         while len(ids) < mix.n_tokens:
             talk.step(tasks)
