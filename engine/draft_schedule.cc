@@ -75,15 +75,15 @@ bool DraftGuard::may_propose() {
 }
 
 void DraftGuard::note(double ms, std::int64_t n_tokens, double plain_ms) {
-  constexpr double kKept = 0.95;  // of what is remembered, a round
-  spent_ms_ = kKept * spent_ms_ + ms;
-  worth_ms_ = kKept * worth_ms_ + static_cast<double>(n_tokens) * plain_ms;
-  ++n_rounds_;
-  if (n_rounds_ >= kProven) pause_ = kFirstPause;
-  if (n_rounds_ < kTrial || spent_ms_ <= worth_ms_) return;
+  if (plain_ms <= 0) return;
+  // What takes many times as long was a first reading from disk, or another program.
+  const double saved = static_cast<double>(n_tokens) - ms / plain_ms;
+  balance_ = std::min(balance_ + std::max(saved, -kWorstRound), kMost);
+  if (++n_rounds_ >= kProven) pause_ = kFirstPause;
+  if (balance_ > 0) return;
   n_paused_ = pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
-  spent_ms_ = worth_ms_ = 0;
+  balance_ = kTrial;
   n_rounds_ = 0;
 }
 

@@ -59,8 +59,9 @@ class DraftCalibration {
   std::array<Line, kMaxDrafts> places_{};
 };
 
-// Of one turn: stops proposing where that has cost more time than it saved, and tries again after a
-// while, each time a longer one.
+// Stops proposing where that has cost a few plain steps of time more than it saved, and tries again
+// after a while, each time a longer one. Of a model, not of a turn: an agent's turns are too short
+// for each to find out.
 class DraftGuard {
  public:
   // Before each step; false: a step without a proposal.
@@ -71,11 +72,13 @@ class DraftGuard {
   bool is_paused() const { return n_paused_ > 0; }
 
  private:
-  static constexpr std::int64_t kFirstPause = 32, kLongestPause = 512;  // steps
-  static constexpr std::int64_t kTrial = 4, kProven = 64;               // rounds
+  static constexpr std::int64_t kFirstPause = 64, kLongestPause = 1024;  // steps
+  static constexpr std::int64_t kProven = 64;                            // rounds
   static constexpr std::int64_t kPlainStepEvery = 64;  // so that its time stays known
+  // Plain steps' time: what a trial may lose, what is kept of gains, what one round can lose.
+  static constexpr double kTrial = 4, kMost = 12, kWorstRound = 3;
 
-  double spent_ms_ = 0, worth_ms_ = 0;  // of the rounds since the last pause, older ones less
+  double balance_ = kTrial;  // saved less spent, in plain steps
   std::int64_t n_rounds_ = 0, n_steps_ = 0, n_paused_ = 0, pause_ = kFirstPause;
 };
 

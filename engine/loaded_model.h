@@ -73,6 +73,7 @@ class LoadedModel {
   // What passes took, and what became of drafts. Strand only.
   StepTimes& step_times() const { return step_times_; }
   DraftCalibration& draft_calibration() const { return draft_calibration_; }
+  DraftGuard& draft_guard() const { return draft_guard_; }
 
   TokenId eos() const { return config_.eos_id; }
   TokenId think_end() const { return think_end_; }  // -1 if the tokenizer has none
@@ -111,6 +112,7 @@ class LoadedModel {
   Propose propose_;
   mutable StepTimes step_times_;
   mutable DraftCalibration draft_calibration_;
+  mutable DraftGuard draft_guard_;
   ModelInfo info_;
   TokenId think_end_ = -1;
   std::vector<TokenId> think_ending_;

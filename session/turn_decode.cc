@@ -106,7 +106,7 @@ Status TurnState::propose(engine::DecodeRow& row) {
   n = std::min(n, input_.turn.started.max_tokens - n_generated_);
   if (n <= 0) return {};
   // Until it is known how long a step takes, and while they do not pay.
-  if (!is_fixed && (model.step_times().ms(1) == 0 || !guard_.may_propose())) return {};
+  if (!is_fixed && (model.step_times().ms(1) == 0 || !model.draft_guard().may_propose())) return {};
   const Clock::time_point start = Clock::now();
   proposal_.tokens.clear();
   proposal_.confidence.clear();
@@ -178,10 +178,11 @@ void TurnState::note_round(const engine::DecodeRow& row, std::int64_t n_accepted
     ++report.rounds_by_accepted[static_cast<std::size_t>(n_accepted)];
     report.verify_ms += row.pass_ms;
   }
-  if (row.draft_ms > 0) guard_.note(row.round_ms, 1 + n_accepted, row.plain_ms);
+  const engine::LoadedModel& model = *session_->model();
+  if (row.draft_ms > 0) model.draft_guard().note(row.round_ms, 1 + n_accepted, row.plain_ms);
   if (row.survival.empty()) return;
-  session_->model()->draft_calibration().note(std::span(proposal_.confidence).first(n_verified),
-                                              static_cast<std::size_t>(n_accepted));
+  model.draft_calibration().note(std::span(proposal_.confidence).first(n_verified),
+                                 static_cast<std::size_t>(n_accepted));
 }
 
 }  // namespace cairn::session

@@ -16,7 +16,6 @@
 
 #include "cairn/session.h"
 #include "engine/draft.h"
-#include "engine/draft_schedule.h"
 #include "engine/output_parser.h"
 #include "engine/scheduler.h"
 #include "session/session_state.h"
@@ -116,7 +115,6 @@ class TurnState final : public std::enable_shared_from_this<TurnState>, private 
   std::optional<TokenId> drawn_;   // sampled already, to be said next
   engine::DraftProposal proposal_;
   std::vector<double> survival_;  // of its drafts
-  engine::DraftGuard guard_;
   std::int64_t n_generated_ = 0;                 // of the whole turn, resumed ones included
   std::size_t n_read_back_ = 0;                  // of the begun and the resumed ones
   std::int64_t begun_reasoning_ = 0;             // tokens of what it goes on with

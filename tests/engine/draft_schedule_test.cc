@@ -66,8 +66,11 @@ TEST(DraftCalibration, it_learns_what_confidence_is_worth) {
   EXPECT_NEAR(calibration.probability(4, 0), 0.5, 1e-9) << "of this place nothing was seen";
 }
 
-// Steps of a turn until `n_tokens` are said, and the time that they take.
-double time_of(DraftGuard& guard, int n_tokens, double round_ms, int tokens_a_round) {
+// Steps until `n_tokens` are said, and the time that they take. Of the four drafts of a round as
+// many are right as come before the first of which a die says otherwise.
+double time_of(DraftGuard& guard, int n_tokens, double round_ms, double right,
+               std::mt19937& random) {
+  std::bernoulli_distribution is_right(right);
   double ms = 0;
   for (int said = 0; said < n_tokens;) {
     if (!guard.may_propose()) {
@@ -75,33 +78,64 @@ double time_of(DraftGuard& guard, int n_tokens, double round_ms, int tokens_a_ro
       said += 1;
       continue;
     }
-    guard.note(round_ms, tokens_a_round, 1);
+    int n = 1;
+    while (n < 5 && is_right(random)) ++n;
+    guard.note(round_ms, n, 1);
     ms += round_ms;
-    said += tokens_a_round;
+    said += n;
   }
   return ms;
 }
 
+// Tokens of a round on average.
+double tokens_of(double right) { return (1 - std::pow(right, 5)) / (1 - right); }
+
 TEST(DraftGuard, drafts_that_do_not_pay_cost_little) {
-  DraftGuard guard;
-  const double ms = time_of(guard, 4000, 1.25, 1);  // never right, and no step is spared
-  EXPECT_LT(ms, 4000 / 0.97);
-  EXPECT_GT(ms, 4000) << "it tries again now and then";
+  for (const double right : {0.0, 0.3, 0.6, 0.8}) {
+    for (const double loss : {1.02, 1.1, 1.25, 1.7, 2.5}) {
+      std::mt19937 random(5);
+      double ms = 0;
+      constexpr int kLives = 20, kTokens = 2000;
+      for (int life = 0; life < kLives; ++life) {
+        DraftGuard guard;
+        ms += time_of(guard, kTokens, loss * tokens_of(right), right, random);
+      }
+      EXPECT_LT(ms / kLives, kTokens / 0.97) << right << ", " << loss;
+    }
+  }
 }
 
 TEST(DraftGuard, drafts_that_pay_go_on) {
-  DraftGuard guard;
-  EXPECT_LT(time_of(guard, 4000, 1.8, 3), 4000 / 1.6);
-  EXPECT_FALSE(guard.is_paused());
+  for (const double right : {0.5, 0.7, 0.9}) {
+    for (const double gain : {1.3, 1.6, 2.0}) {
+      if (tokens_of(right) < gain) continue;  // a round takes no less than a step
+      std::mt19937 random(6);
+      double ms = 0;
+      constexpr int kLives = 20, kTokens = 4000;
+      for (int life = 0; life < kLives; ++life) {
+        DraftGuard guard;
+        ms += time_of(guard, kTokens, tokens_of(right) / gain, right, random);
+      }
+      EXPECT_GT(kLives * kTokens / ms, 1 + 0.8 * (gain - 1)) << right << ", " << gain;
+    }
+  }
 }
 
 TEST(DraftGuard, a_text_that_changes_gets_its_drafts_back) {
   DraftGuard guard;
-  time_of(guard, 4000, 1.25, 1);
-  time_of(guard, 600, 1.8, 3);  // past the longest pause
-  EXPECT_LT(time_of(guard, 1000, 1.8, 3), 1000 / 1.6);
-  time_of(guard, 100, 1.25, 1);
+  std::mt19937 random(7);
+  time_of(guard, 4000, 1.25, 0, random);
+  time_of(guard, 1100, 1.5, 0.8, random);  // past the longest pause
+  EXPECT_LT(time_of(guard, 1000, 1.5, 0.8, random), 1000 / 1.6);
+  time_of(guard, 100, 1.5, 0, random);
   EXPECT_TRUE(guard.is_paused()) << "and loses them again";
+}
+
+TEST(DraftGuard, one_interruption_stops_nothing) {
+  DraftGuard guard;
+  guard.note(1000, 1, 1);
+  EXPECT_FALSE(guard.is_paused());
+  EXPECT_TRUE(guard.may_propose());
 }
 
 // --- Choice.
