@@ -28,7 +28,8 @@ def roofline(report, path):
     for peak, label in ((integer, "16-bit integer products"), (fma, "f32 fused multiply-adds")):
         axes.plot(intensities, [min(read * x, peak) for x in intensities],
                   label=f"{label}: {peak:.0f} G/s")
-    marks = {"product": "o", "decode": "s", "decode together": "D", "prefill layer": "^"}
+    marks = {"product": "o", "decode": "s", "decode together": "D", "draft": "x", "verify": "P",
+             "prefill layer": "^"}
     for name, mark in marks.items():
         points = [m for m in report["measures"] if m["name"] == name and m["bytes"] > 0]
         if not points:

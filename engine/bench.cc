@@ -53,9 +53,10 @@ class Bench {
       pages_ = synthetic_pages(*model_, contexts.back() / kBlockTokens, /*seed=*/2);
     }
     for (const std::int64_t context : contexts) CAIRN_RETURN_IF_ERROR(decode(context));
-    if (!contexts.empty() && options_.n_sessions > 1) {
-      CAIRN_RETURN_IF_ERROR(
-          decode_together_at(contexts[std::min<std::size_t>(1, contexts.size() - 1)]));
+    if (!contexts.empty()) {
+      const std::int64_t context = contexts[std::min<std::size_t>(1, contexts.size() - 1)];
+      if (options_.n_sessions > 1) CAIRN_RETURN_IF_ERROR(decode_together_at(context));
+      if (model_->has_drafts()) CAIRN_RETURN_IF_ERROR(drafts(context));
     }
     if (options_.prefill_rows > 0) {
       for (const std::int64_t context : contexts) prefill_layers(context, context == contexts[0]);
@@ -200,19 +201,14 @@ class Bench {
 
   Status decode(std::int64_t context) {
     say("decode after " + std::to_string(context) + " tokens");
-    CAIRN_ASSIGN_OR_RETURN(auto sequence, sequence_at(context, 0));
+    std::unique_ptr<Sequence> sequence;
     Status status;
     TokenId token = 100;
     const auto step = [&] {
       if (status.ok()) status = sequence->decode(next_token(token));
     };
-    const auto go_back = [&] {
-      auto again = sequence_at(context, 0);
-      if (again.ok())
-        sequence = std::move(*again);
-      else
-        status = again.status();
-    };
+    const auto go_back = [&] { begin_at(context, 0, sequence, status); };
+    go_back();
     report_.measures.push_back(measured({.name = "decode", .what = "", .context = context}, step,
                                         max_decode_steps(context), go_back));
     return status;
@@ -227,11 +223,7 @@ class Bench {
     std::vector<DecodeRow> rows(usize(n));
     const auto go_back = [&] {
       for (int i = 0; i < n && status.ok(); ++i) {
-        auto sequence = sequence_at(context, i);
-        if (sequence.ok())
-          sequences[usize(i)] = std::move(*sequence);
-        else
-          status = sequence.status();
+        begin_at(context, i, sequences[usize(i)], status);
       }
     };
     const auto step = [&] {
@@ -251,6 +243,39 @@ class Bench {
     return status;
   }
 
+  // A proposal, and a pass that verifies all of it and keeps one row, so that lengths stay what
+  // they are. Made-up stages guess nothing; the tokens are those that other rows have.
+  Status drafts(std::int64_t context) {
+    const std::int64_t n = model_->config().draft_block;
+    say("drafts: proposal, and verification of " + std::to_string(n));
+    std::unique_ptr<Sequence> sequence;
+    Status status;
+    const auto go_back = [&] { begin_at(context, 0, sequence, status); };
+    go_back();
+    TokenId token = 100;
+    DraftProposal proposal;
+    report_.measures.push_back(
+        measured({.name = "draft", .what = "", .context = context, .rows = n}, [&] {
+          if (status.ok()) status = sequence->propose(next_token(token), proposal);
+        }));
+    std::vector<TokenId> draft_tokens(usize(n));
+    const auto verify = [&] {
+      if (!status.ok()) return;
+      DecodeRow row;
+      row.sequence = sequence.get();
+      row.token = next_token(token);
+      for (TokenId& draft : draft_tokens) draft = next_token(token);
+      row.drafts = draft_tokens;
+      decode_together({&row, 1});
+      status = row.status;
+      if (sequence->n_verified() > 0) sequence->accept(1);
+    };
+    report_.measures.push_back(
+        measured({.name = "verify", .what = "", .context = context, .rows = 1 + n}, verify,
+                 max_decode_steps(context), go_back));
+    return status;
+  }
+
   // Tokens all over the vocabulary: rows of experts as in uniform draws.
   TokenId next_token(TokenId& token) const {
     token = static_cast<TokenId>((std::int64_t{token} * 7919 + 101) %
@@ -258,9 +283,15 @@ class Bench {
     return token + 3;
   }
 
-  Result<std::unique_ptr<Sequence>> sequence_at(std::int64_t context, int index) const {
-    return synthetic_sequence(model_, std::span(pages_).first(usize(context / kBlockTokens)),
-                              /*seed=*/static_cast<std::uint64_t>(context + index));
+  void begin_at(std::int64_t context, int index, std::unique_ptr<Sequence>& sequence,
+                Status& status) const {
+    auto made = synthetic_sequence(model_, std::span(pages_).first(usize(context / kBlockTokens)),
+                                   /*seed=*/static_cast<std::uint64_t>(context + index));
+    if (made.ok()) {
+      sequence = std::move(*made);
+    } else {
+      status = made.status();
+    }
   }
 
   // --- Prefill: one layer of each kind, on a chunk behind the context

@@ -157,7 +157,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::synthetic(
   model->weights_ = model->synthetic_->weights();
   model->settle_drafts();
   if (!config.engram_layers.empty()) model->engram_ = model->synthetic_->engram_tables();
-  model->activations_ = std::make_unique<Activations>(config, model->max_rows());
+  model->activations_ = std::make_unique<Activations>(model->config_, model->max_rows());
   return model;
 }
 

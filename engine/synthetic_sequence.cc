@@ -55,7 +55,7 @@ KvPagePtr synthetic_page(const LoadedModel& model, const KvCache& layout, Random
   return page;
 }
 
-// What Sequence::import_tail takes at a block's end: the windows, then logits.
+// What Sequence::import_tail takes at a block's end: windows, rings of draft stages, logits.
 std::vector<std::byte> synthetic_tail(const LoadedModel& model, const KvCache& layout,
                                       std::int64_t position, Random& random) {
   std::vector<std::byte> tail;
@@ -65,7 +65,8 @@ std::vector<std::byte> synthetic_tail(const LoadedModel& model, const KvCache& l
   };
   std::vector<std::byte> row(usize(layout.window_row_bytes()));
   const std::int64_t begin = std::max<std::int64_t>(0, position - model.config().window);
-  for (int layer = 0; layer < model.config().n_layers; ++layer) {
+  const int n_windows = model.config().n_layers + model.config().n_draft_stages;
+  for (int i = 0; i < n_windows; ++i) {
     append(&begin, sizeof begin);
     for (std::int64_t p = begin; p < position; ++p) {
       fill_row(model.arithmetic().window_format, model.config().head_dim, random, row.data());

@@ -111,6 +111,11 @@ struct Demand {
   std::int64_t all = 0, largest = 0;
 };
 
+// All but the vision tower.
+bool is_bound(const ExpectedTensor& tensor) {
+  return tensor.required_for_text || tensor.name.starts_with("mtp.");
+}
+
 bool is_engram_table(const ExpectedTensor& tensor) {
   return tensor.name.find(".engram.embed.") != std::string::npos;
 }
@@ -185,7 +190,7 @@ Result<SyntheticWeights> SyntheticWeights::create(const ModelConfig& config,
                                                   const SyntheticOptions& options) {
   ModelConfig shape = config;
   std::vector<ExpectedTensor> tensors = expected_tensors(shape);
-  std::erase_if(tensors, [](const ExpectedTensor& tensor) { return !tensor.required_for_text; });
+  std::erase_if(tensors, [](const ExpectedTensor& tensor) { return !is_bound(tensor); });
   CAIRN_ASSIGN_OR_RETURN(const Sizes sizes, pool_sizes(tensors, options.max_bytes));
   for (std::int64_t& rows : shape.engram_rows) rows = table_rows(config, rows, sizes);
   tensors = expected_tensors(shape);
@@ -205,13 +210,14 @@ Result<SyntheticWeights> SyntheticWeights::create(const ModelConfig& config,
   made.expert_pool_bytes_ = sizes[kFp4];
   std::unordered_map<std::string, TensorEntry> entries;
   for (const ExpectedTensor& tensor : tensors) {
-    if (!tensor.required_for_text) continue;
+    if (!is_bound(tensor)) continue;
     const std::int64_t n = payload_bytes(tensor);
     entries[tensor.name] = {tensor.name, tensor.dtype, tensor.shape, pools[kind_of(tensor)].take(n),
                             n};
   }
-  made.weights_ = bind_tensors(
-      shape, [&](const std::string& name) -> const TensorEntry& { return entries.at(name); });
+  made.weights_ =
+      bind_tensors(shape, /*with_drafts=*/shape.n_draft_stages > 0,
+                   [&](const std::string& name) -> const TensorEntry& { return entries.at(name); });
   made.engram_tables_ = make_tables(config, shape.engram_rows, random);
   for (Pool& pool : pools) made.memory_.push_back(std::move(pool).memory());
   return made;

@@ -341,13 +341,14 @@ Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkp
   const TensorLookup find = [&](const std::string& name) -> const TensorEntry& {
     return *checkpoint.find(name);
   };
-  Weights weights = bind_tensors(config, find);
-  if (has_draft_tensors(config, checkpoint)) weights.draft = Binder(config, find).drafts();
-  return weights;
+  return bind_tensors(config, has_draft_tensors(config, checkpoint), find);
 }
 
-Weights bind_tensors(const ModelConfig& config, const TensorLookup& find) {
-  return Binder(config, find).backbone();
+Weights bind_tensors(const ModelConfig& config, bool with_drafts, const TensorLookup& find) {
+  const Binder binder(config, find);
+  Weights weights = binder.backbone();
+  if (with_drafts) weights.draft = binder.drafts();
+  return weights;
 }
 
 }  // namespace cairn::engine

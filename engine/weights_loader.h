@@ -66,15 +66,16 @@ class Checkpoint {
 // found named. Unexpected tensors are reported too.
 std::vector<std::string> check_tensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// Binds the text backbone. Fails on the first wrong tensor (kCorrupt, all of them counted in the
-// message) and on one that is not aligned for its type (kUnsupported). Missing vision or draft
-// tensors are no error. The views end with the checkpoint.
+// Binds the text backbone, and the draft stages if all of their tensors are there. Fails on the
+// first wrong tensor (kCorrupt, all of them counted in the message) and on one that is not aligned
+// for its type (kUnsupported). Missing vision or draft tensors are no error. The views end with the
+// checkpoint.
 Result<Weights> bind_weights(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// The same from any place: `find` gives the tensor of a name, which is there and as
-// expected_tensors() says.
+// The same from any place, with the draft stages or without: `find` gives the tensor of a name,
+// which is there and as expected_tensors() says.
 using TensorLookup = std::function<const TensorEntry&(const std::string& name)>;
-Weights bind_tensors(const ModelConfig& config, const TensorLookup& find);
+Weights bind_tensors(const ModelConfig& config, bool with_drafts, const TensorLookup& find);
 
 // SHA-256 (hex) over what decides a KV cache's content: the configuration's values, the tensor
 // directory and sampled payload bytes, tokenizer.json, engram_tables.json where there is one, and

@@ -3,6 +3,7 @@
 #include "cairn/bench.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -70,14 +71,36 @@ std::string measures_text(const BenchReport& report) {
                    {"of bound", Align::kRight},
                    {"repetitions"}});
   for (const BenchMeasure& m : report.measures) {
-    table.add_row(
-        {name_of(m), std::to_string(m.rows), with_digits(m.ms, m.ms < 10 ? 3 : 1),
-         m.name == "product" ? "" : with_digits(static_cast<double>(m.rows) / m.ms * 1e3, 2),
-         with_digits(m.bytes / m.ms / 1e6, 2), with_digits(2 * m.multiply_adds / m.ms / 1e6, 1),
-         percent(m.memory_ms, m.ms), percent(m.bound_ms, m.ms),
-         repetitions(m.n_kept, m.n_dropped)});
+    table.add_row({name_of(m), std::to_string(m.rows), with_digits(m.ms, m.ms < 10 ? 3 : 1),
+                   m.name == "product" || m.name == "draft"
+                       ? ""
+                       : with_digits(static_cast<double>(m.rows) / m.ms * 1e3, 2),
+                   with_digits(m.bytes / m.ms / 1e6, 2),
+                   with_digits(2 * m.multiply_adds / m.ms / 1e6, 1), percent(m.memory_ms, m.ms),
+                   percent(m.bound_ms, m.ms), repetitions(m.n_kept, m.n_dropped)});
   }
   return table.text();
+}
+
+// What drafts cost in steps of the same context; empty without draft stages.
+std::string drafts_text(const BenchReport& report) {
+  std::string text;
+  const auto decode = [&](std::int64_t context) {
+    const auto found = std::ranges::find_if(report.measures, [&](const BenchMeasure& m) {
+      return m.name == "decode" && m.context == context;
+    });
+    return found == report.measures.end() ? 0.0 : found->ms;
+  };
+  for (const BenchMeasure& m : report.measures) {
+    const double step_ms = decode(m.context);
+    if (step_ms <= 0) continue;
+    if (m.name == "draft") text += "a proposal takes " + percent(m.ms, step_ms) + " of a step";
+    if (m.name == "verify") {
+      text += ", its verification in " + std::to_string(m.rows) + " rows " +
+              with_digits(m.ms / step_ms, 2) + " steps\n\n";
+    }
+  }
+  return text;
 }
 
 // Shares of the parts of whole steps, columns of one table.
@@ -104,7 +127,8 @@ std::string text_of(const BenchReport& report) {
   return std::to_string(report.n_threads) + " threads, " + in_binary_units(report.weight_bytes) +
          " of made-up weights (" + in_binary_units(report.expert_bytes) + " of routed experts), " +
          plain_number(report.kv_bytes_per_token) + " bytes of KV a token\n\n" +
-         limits_text(report) + "\n" + measures_text(report) + "\n" + parts_text(report);
+         limits_text(report) + "\n" + measures_text(report) + "\n" + drafts_text(report) +
+         parts_text(report);
 }
 
 void write_parts(JsonWriter& json, const std::vector<BenchPart>& parts) {

@@ -20,7 +20,7 @@ struct BenchOptions {
   std::int64_t weight_bytes = std::int64_t{6} << 30;
   // Tokens before the step, rounded to blocks of 128; those beyond the model's context are left out.
   std::vector<std::int64_t> contexts = {1024, 32768, 262144, 1048576};
-  std::int32_t n_sessions = 8;     // that decode together, at the second of the contexts
+  std::int32_t n_sessions = 8;     // that decode together, at the second of the contexts; as drafts
   std::int32_t prefill_rows = 512; // of the chunk that layers are measured with; 0 = no prefill
   std::int32_t repetitions = 3;    // clean ones, of which the median is taken
   std::function<void(std::string_view)> progress;  // what is measured next; may be empty
@@ -43,7 +43,9 @@ struct BenchPart {
 };
 
 struct BenchMeasure {
-  std::string name;  // "decode", "decode together", "prefill layer", "product"
+  // "decode", "decode together", "draft" (a proposal), "verify" (a pass with a row for each draft),
+  // "prefill layer", "product"
+  std::string name;
   std::string what;  // of a layer or a product: which
   std::int64_t context = 0, rows = 1;
   double ms = 0;     // of all rows

@@ -148,6 +148,8 @@ TEST(Bench, reports_every_step_with_what_it_reads) {
   EXPECT_EQ(n_of["product"], 4);
   EXPECT_EQ(n_of["decode"], 2);
   EXPECT_EQ(n_of["decode together"], 1);
+  EXPECT_EQ(n_of["draft"], 1);
+  EXPECT_EQ(n_of["verify"], 1);
   EXPECT_GT(n_of["prefill layer"], 3);
   // Only the index is read for the whole context; experts and Engram rows differ by token.
   EXPECT_GT(index_bytes[1], 1.1 * index_bytes[0]);
