@@ -42,8 +42,10 @@ StepPart part_of_fp8(const ModelConfig& c, const View& w) {
 }
 
 StepPart part_of_bf16(const ModelConfig& c, const Bf16View& w) {
-  if (has_shape(w, c.vocab_size, c.dim)) return StepPart::kHead;
-  if (has_shape(w, c.n_experts, c.dim)) return StepPart::kRouter;
+  if (w.rows == c.vocab_size || w.rows == 1) return StepPart::kHead;  // of draft stages too
+  if (has_shape(w, c.n_experts, c.dim) || has_shape(w, c.draft_n_experts, c.dim)) {
+    return StepPart::kRouter;
+  }
   if (has_shape(w, c.head_dim, c.dim)) return StepPart::kAttention;
   return StepPart::kIndexer;
 }
