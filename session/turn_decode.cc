@@ -106,7 +106,11 @@ Status TurnState::propose(engine::DecodeRow& row) {
   n = std::min(n, input_.turn.started.max_tokens - n_generated_);
   if (n <= 0) return {};
   // Until it is known how long a step takes, and while they do not pay.
-  if (!is_fixed && (model.step_times().ms(1) == 0 || !model.draft_guard().may_propose())) return {};
+  if (!is_fixed && model.step_times().ms(1) == 0) return {};
+  if (!is_fixed && !model.draft_guard().may_propose()) {
+    ++usage_.drafts.withheld;
+    return {};
+  }
   const Clock::time_point start = Clock::now();
   proposal_.tokens.clear();
   proposal_.confidence.clear();

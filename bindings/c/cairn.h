@@ -1197,10 +1197,11 @@ typedef struct cairn_usage {
   int64_t rounds_by_accepted[CAIRN_MAX_DRAFTS + 1]; /**< rounds by how many tokens were accepted */
   double draft_ms;          /**< proposing */
   double verify_ms;         /**< in the passes of these rounds */
+  int64_t drafts_withheld;  /**< steps without a proposal, since drafts had not paid of late */
 } cairn_usage;
 /** Initialises a cairn_usage. */
 #define CAIRN_USAGE_INIT \
-  { sizeof(cairn_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, 0 }
+  { sizeof(cairn_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, 0, 0 }
 
 /* Accessors of an event. A field that the event's kind does not have is 0, -1 or "" as noted; so is
  * every field of NULL. */

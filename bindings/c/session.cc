@@ -199,6 +199,7 @@ cairn_usage usage(const cairn::TurnUsage& report) {
   std::ranges::copy(drafts.rounds_by_accepted, values.rounds_by_accepted);
   values.draft_ms = drafts.draft_ms;
   values.verify_ms = drafts.verify_ms;
+  values.drafts_withheld = drafts.withheld;
   return values;
 }
 

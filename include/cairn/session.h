@@ -115,6 +115,8 @@ struct DraftReport {
   std::array<std::int64_t, kMaxDrafts + 1> rounds_by_accepted{};
   double draft_ms = 0;   // proposing
   double verify_ms = 0;  // in the passes of these rounds
+  // Steps without a proposal, since drafts had not paid of late (or to measure a single step).
+  std::int64_t withheld = 0;
 };
 
 struct TurnUsage {

@@ -284,6 +284,20 @@ TEST_F(TurnDrafts, right_drafts_are_accepted) {
   EXPECT_EQ(drafts.accepted, 15);
   EXPECT_EQ(drafts.rounds_by_accepted[5], 3);
   EXPECT_GT(drafts.verify_ms, 0);
+  EXPECT_EQ(drafts.withheld, 0);
+}
+
+TEST_F(TurnDrafts, steps_that_are_kept_from_drafting_are_reported) {
+  LiveStore automatic(own_drafts(test::kTinyA, 0));
+  Session plain = plain_.create("s"), drafted = automatic.create("s");
+  engine::DraftGuard& guard = drafted.state()->model()->draft_guard();  // no turn runs
+  while (!guard.is_paused()) guard.note(100, 1, 1);
+  say(plain, "a");
+  say(drafted, "a");
+  Reply reply;
+  compare(plain, drafted, turn(test::sampled(1), 19), &reply);
+  EXPECT_EQ(reply.usage.drafts.rounds, 0);
+  EXPECT_GE(reply.usage.drafts.withheld, 16) << "all but those before a step's time was known";
 }
 
 // Each stop string that an answer contains, however it lies in the rounds.

@@ -233,6 +233,7 @@ FIELD(cairn_usage, drafts_accepted, 104, 8);
 FIELD(cairn_usage, rounds_by_accepted, 112, 72);
 FIELD(cairn_usage, draft_ms, 184, 8);
 FIELD(cairn_usage, verify_ms, 192, 8);
+FIELD(cairn_usage, drafts_withheld, 200, 8);
 CONSTANT(CAIRN_OK, 0);
 CONSTANT(CAIRN_INVALID_ARGUMENT, 1);
 CONSTANT(CAIRN_NOT_FOUND, 2);
