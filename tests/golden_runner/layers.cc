@@ -5,9 +5,11 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/attention.h"
@@ -16,6 +18,7 @@
 #include "engine/forward.h"
 #include "engine/indexer.h"
 #include "engine/layer.h"
+#include "engine/linear.h"
 #include "engine/moe.h"
 #include "engine/runtime.h"
 #include "kernels/kv_row.h"
@@ -81,21 +84,25 @@ std::vector<std::byte> pack(RowFormat format, const std::vector<float>& x, std::
   return rows;
 }
 
-// The terms of one layer. Row i of a golden tensor of the layer is detail position positions_[i];
-// rows of compressed entries are all entries. Terms whose tensors are absent are skipped.
+// The terms of one layer, or of a draft stage for the first proposal of the case. Row i of a golden
+// tensor of the layer is position positions_[i]: a detail position, or a place of the stage's
+// block; rows of compressed entries are all entries. Terms whose tensors are absent are skipped.
 class LayerTerms {
  public:
-  LayerTerms(const ModelPtr& model, const CaseFile& file, int layer, Agreement& agreement)
-      : model_(model),
-        file_(file),
-        agreement_(agreement),
-        layer_(layer),
-        ctx_(model->layer_context(layer, model->runtime()->compute())),
-        config_(ctx_.config),
-        w_(model->weights().layers[usize(layer)]),
-        positions_(file.detail_positions()),
-        n_(static_cast<std::int64_t>(positions_.size())) {
-    for (std::int64_t i = 0; i < n_; ++i) row_of_position_[positions_[usize(i)]] = i;
+  static LayerTerms of_layer(const ModelPtr& model, const CaseFile& file, int layer,
+                             Agreement& agreement) {
+    return LayerTerms(model, file, layer, prefix(layer),
+                      model->layer_context(layer, model->runtime()->compute()),
+                      model->weights().layers[usize(layer)], file.detail_positions(), agreement);
+  }
+  static LayerTerms of_stage(const ModelPtr& model, const CaseFile& file, int stage,
+                             Agreement& agreement) {
+    std::vector<std::int64_t> positions(usize(model->config().draft_block));
+    std::iota(positions.begin(), positions.end(),
+              static_cast<std::int64_t>(file.integers("prompt_ids").size()));
+    return LayerTerms(model, file, stage, stage_prefix(stage),
+                      model->draft_context(model->runtime()->compute()),
+                      model->weights().draft.stages[usize(stage)], std::move(positions), agreement);
   }
 
   void compare() {
@@ -109,18 +116,47 @@ class LayerTerms {
     experts();
   }
 
- private:
-  static std::string prefix(int layer) { return "layers." + std::to_string(layer) + "."; }
-  bool has(int layer, std::initializer_list<std::string_view> names) const {
-    return std::all_of(names.begin(), names.end(), [&](std::string_view name) {
-      return file_.has(prefix(layer) + std::string(name));
-    });
+  void compare_stage() {
+    ring();
+    block_attention();
+    streams();
+    block_streams();
+    experts();
   }
-  bool has(std::initializer_list<std::string_view> names) const { return has(layer_, names); }
+
+ private:
+  LayerTerms(const ModelPtr& model, const CaseFile& file, int layer, std::string own_prefix,
+             const engine::LayerContext& ctx, const engine::LayerWeights& w,
+             std::vector<std::int64_t> positions, Agreement& agreement)
+      : model_(model),
+        file_(file),
+        agreement_(agreement),
+        layer_(layer),
+        prefix_(std::move(own_prefix)),
+        ctx_(ctx),
+        config_(ctx_.config),
+        w_(w),
+        positions_(std::move(positions)),
+        n_(static_cast<std::int64_t>(positions_.size())) {
+    for (std::int64_t i = 0; i < n_; ++i) row_of_position_[positions_[usize(i)]] = i;
+  }
+
+  static std::string prefix(int layer) { return "layers." + std::to_string(layer) + "."; }
+  static std::string stage_prefix(int stage) {
+    return "dspark_first.mtp" + std::to_string(stage) + ".";
+  }
+  bool has(const std::string& where, std::initializer_list<std::string_view> names) const {
+    return std::all_of(names.begin(), names.end(),
+                       [&](std::string_view name) { return file_.has(where + std::string(name)); });
+  }
+  bool has(int layer, std::initializer_list<std::string_view> names) const {
+    return has(prefix(layer), names);
+  }
+  bool has(std::initializer_list<std::string_view> names) const { return has(prefix_, names); }
   Tensor golden(int layer, const std::string& name) const {
     return file_.tensor(prefix(layer) + name);
   }
-  Tensor golden(const std::string& name) const { return golden(layer_, name); }
+  Tensor golden(const std::string& name) const { return file_.tensor(prefix_ + name); }
   std::vector<float> input(const std::string& name) const { return golden(name).values; }
 
   void judge(const std::string& name, std::span<const float> ours, const Tensor& expected,
@@ -208,8 +244,12 @@ class LayerTerms {
 
   std::vector<float> collapsed_and_normed(const std::string& h, const std::string& pre,
                                           const engine::Bf16View& norm) const {
+    return collapsed_and_normed(h, input(pre), norm);
+  }
+  std::vector<float> collapsed_and_normed(const std::string& h, const std::vector<float>& pre,
+                                          const engine::Bf16View& norm) const {
     std::vector<float> collapsed(usize(n_ * config_.dim)), normed(collapsed.size());
-    engine::collapse_and_norm(ctx_, input(h).data(), input(pre).data(), norm, n_, collapsed.data(),
+    engine::collapse_and_norm(ctx_, input(h).data(), pre.data(), norm, n_, collapsed.data(),
                               normed.data());
     return normed;
   }
@@ -505,14 +545,100 @@ class LayerTerms {
     judge("ffn_out", y, activation(config_.dim + config_.expert_dim));
   }
 
+  // --- Draft stages ---------------------------------------------------------------------------
+
+  // The key of the newest position, from what the target layers saw there.
+  void ring() {
+    if (!file_.has("dspark_first.main_hidden") || !has({"main_kv"})) return;
+    const engine::DraftWeights& w = model_->weights().draft;
+    const Tensor hidden = file_.tensor("dspark_first.main_hidden");
+    std::vector<float> u(usize(config_.dim));
+    engine::linear(ctx_, LinearInput(ctx_, hidden.values.data(), 1, w.main_proj.cols), w.main_proj,
+                   u.data());
+    ctx_.k.rms_norm(ctx_.run, {.x = u.data(),
+                               .rows = 1,
+                               .dim = config_.dim,
+                               .x_stride = config_.dim,
+                               .weight = w.main_norm.data,
+                               .eps = config_.norm_eps,
+                               .out = u.data(),
+                               .out_stride = config_.dim,
+                               .round_bf16 = ctx_.arithmetic.round_bf16});
+    const std::int64_t newest = positions_[0] - 1;
+    judge("main_kv",
+          stored(engine::window_kv(ctx_, w_.attention, LinearInput(ctx_, u.data(), 1, config_.dim),
+                                   {&newest, 1})),
+          activation(w.main_proj.cols));
+  }
+
+  // Rows as a window keeps them.
+  std::vector<float> stored(const engine::StepVector<float>& kv) const {
+    const RowFormat format = ctx_.arithmetic.window_format;
+    return unpack(format, pack(format, copied(kv), config_.head_dim), config_.head_dim).values;
+  }
+
+  void block_attention() {
+    if (layer_ > 0 && has(stage_prefix(layer_ - 1), {"pre_mix_out"}) && has({"h_in", "attn_x"})) {
+      const Tensor pre = file_.tensor(stage_prefix(layer_ - 1) + "pre_mix_out");
+      judge("attn_x", collapsed_and_normed("h_in", pre.values, w_.attention_norm),
+            activation(config_.dim));
+    }
+    if (!has({"attn_x", "q", "block_kv", "window_cache", "sparse_o"})) return;
+    const std::vector<float> x = input("attn_x");
+    const LinearInput rows = linear_input(x);
+    judge("block_kv", stored(engine::window_kv(ctx_, w_.attention, rows, positions_)),
+          activation(config_.dim));
+    const engine::StepVector<float> qr = engine::low_rank_queries(ctx_, w_.attention, rows);
+    judge("q", engine::head_queries(ctx_, w_.attention, linear_input(copied(qr)), positions_),
+          activation(config_.dim));
+    // The ring's rows in the order of their positions, then the block's; all see all.
+    const Tensor ring = golden("window_cache"), block = golden("block_kv");
+    const std::int64_t n_context = std::min(ring.rows(), positions_[0]);
+    std::vector<std::int64_t> places;
+    for (std::int64_t p = positions_[0] - n_context; p < positions_[0]; ++p) {
+      places.push_back(p % ring.rows());
+    }
+    std::vector<float> kv = gather(ring, places);
+    kv.insert(kv.end(), block.values.begin(), block.values.end());
+    const std::vector<std::byte> window = pack(ctx_.arithmetic.window_format, kv, config_.head_dim);
+    std::vector<std::int32_t> slots(usize(n_ * config_.window), -1);
+    for (std::int64_t i = 0; i < n_; ++i) {
+      const auto of_row = slots.begin() + static_cast<std::ptrdiff_t>(i * config_.window);
+      std::iota(of_row, of_row + static_cast<std::ptrdiff_t>(n_context + n_), 0);
+    }
+    const std::vector<float> q = input("q");
+    std::vector<float> o(q.size());
+    engine::attend(ctx_, w_.attention, q.data(), n_, window.data(), slots.data(), {}, nullptr,
+                   o.data());
+    judge("sparse_o", o, activation(config_.head_dim));
+  }
+
+  // Where the coefficients of a sublayer are not recorded: ours, from the stream before it.
+  void block_streams() {
+    if (!has({"h_in", "h_attn", "ffn_x", "pre_mix_out"})) return;
+    judge("ffn_x", collapsed_and_normed("h_attn", pre_of(w_.hc_attention, "h_in"), w_.ffn_norm),
+          activation(config_.dim));
+    judge("pre_mix_out", pre_of(w_.hc_ffn, "h_attn"),
+          {Rule::kCoefficient, std::fabs(double{w_.hc_ffn.scale.data[0]}) *
+                                   projection_noise(w_.hc_ffn, input("h_attn"))});
+  }
+  std::vector<float> pre_of(const engine::HyperConnectionWeights& weights,
+                            const std::string& before) const {
+    const std::int64_t s = config_.hc_mult;
+    std::vector<float> pre(usize(n_ * s)), post(pre.size()), comb(usize(n_ * s * s));
+    engine::mix(ctx_, weights, input(before).data(), n_, pre.data(), post.data(), comb.data());
+    return pre;
+  }
+
   const ModelPtr& model_;
   const CaseFile& file_;
   Agreement& agreement_;
-  const int layer_;
+  const int layer_;  // or stage
+  const std::string prefix_;
   const engine::LayerContext ctx_;
   const engine::ModelConfig& config_;
   const engine::LayerWeights& w_;
-  const std::vector<std::int64_t>& positions_;
+  const std::vector<std::int64_t> positions_;
   const std::int64_t n_;
   std::map<std::int64_t, std::int64_t> row_of_position_;
 };
@@ -577,7 +703,10 @@ void compare_head(const ModelPtr& model, const CaseFile& file, Agreement& agreem
 Status compare_layers(const ModelPtr& model, const CaseFile& file, Agreement& agreement) {
   if (file.detail_positions().empty()) return {};
   for (int layer = 0; layer < model->config().n_layers; ++layer) {
-    LayerTerms(model, file, layer, agreement).compare();
+    LayerTerms::of_layer(model, file, layer, agreement).compare();
+  }
+  for (int stage = 0; stage < model->config().n_draft_stages; ++stage) {
+    LayerTerms::of_stage(model, file, stage, agreement).compare_stage();
   }
   compare_head(model, file, agreement);
   return {};
