@@ -583,7 +583,7 @@ class LayerTerms {
       judge("attn_x", collapsed_and_normed("h_in", pre.values, w_.attention_norm),
             activation(config_.dim));
     }
-    if (!has({"attn_x", "q", "block_kv", "window_cache", "sparse_o"})) return;
+    if (!has({"attn_x", "q", "main_kv", "block_kv", "window_cache", "sparse_o"})) return;
     const std::vector<float> x = input("attn_x");
     const LinearInput rows = linear_input(x);
     judge("block_kv", stored(engine::window_kv(ctx_, w_.attention, rows, positions_)),
@@ -593,6 +593,8 @@ class LayerTerms {
           activation(config_.dim));
     // The ring's rows in the order of their positions, then the block's; all see all.
     const Tensor ring = golden("window_cache"), block = golden("block_kv");
+    // The f32c files have the ring of a later step, without this key.
+    if (gather(ring, {(positions_[0] - 1) % ring.rows()}) != input("main_kv")) return;
     const std::int64_t n_context = std::min(ring.rows(), positions_[0]);
     std::vector<std::int64_t> places;
     for (std::int64_t p = positions_[0] - n_context; p < positions_[0]; ++p) {
