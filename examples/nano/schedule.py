@@ -15,7 +15,7 @@ class Stage:
     lengths: Dict[int, float]
 
 
-TOTAL = 29 * MILLION
+TOTAL = 27.6 * MILLION
 STAGES = [
     Stage(0.22 * TOTAL, {256: 1.0}),
     Stage(0.36 * TOTAL, {256: 0.4, 512: 0.6}),

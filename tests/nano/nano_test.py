@@ -41,7 +41,7 @@ class Nano(unittest.TestCase):
 
     def check(self, shares: dict):
         self.assertGreaterEqual(shares["valid"], 0.99)
-        self.assertGreaterEqual(shares["calls"], 0.9)
+        self.assertGreaterEqual(shares["calls"], 0.75)
         self.assertGreaterEqual(shares["solved"], 0.7)
 
     def test_it_works_as_an_agent(self):
@@ -57,17 +57,17 @@ class Nano(unittest.TestCase):
         shares = played("exact", lambda made: evaluation.fact_conversations([], 6, 256, made))
         self.assertGreaterEqual(shares["task_fact_256"], 0.5)
 
-
-@unittest.skipUnless(FULL, "long: --full")
-class NanoInEveryMode(Nano):
+    @unittest.skipUnless(FULL, "long")
     def test_one_bounded_restore_costs_no_tasks(self):
         shares = played("bounded replay once", agent)
         self.assertAlmostEqual(shares["solved"], self.exact["solved"], delta=0.02)
 
+    @unittest.skipUnless(FULL, "long")
     def test_no_mode_makes_a_message_malformed(self):
         for name in evaluation.MODES:
             self.assertGreaterEqual(played(name, agent)["valid"], 0.99, name)
 
+    @unittest.skipUnless(FULL, "long")
     def test_a_bounded_restore_before_each_of_fifty_turns(self):
         def long(made):
             return evaluation.conversations([], 4, LONG_TOKENS, made)
